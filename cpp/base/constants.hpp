@@ -1,5 +1,6 @@
-// Numbers that have one value everywhere.
+// Numbers that have one value everywhere, and intervals of counts.
 #pragma once
+#include <cstdint>
 
 namespace tallytree {
 
@@ -7,5 +8,10 @@ constexpr double kInfinity = __builtin_inf();
 constexpr double kPi = 3.14159265358979323846;
 constexpr double kLn2 = 0.69314718055994530942;
 constexpr double kUnitRoundoff = 1.1102230246251565e-16;
+
+// The counts lo..hi; empty when lo > hi.
+struct Interval {
+  int32_t lo, hi;
+};
 
 }  // namespace tallytree

@@ -39,106 +39,71 @@ static inline void put(double* re, double* im, int j, Complex x) {
   store(im + j, x.im);
 }
 
-// One block: `step` doubles from one part to the next, in place. Radix 2, 3 or 4.
-template <class Twiddle>
-static inline void split2(double* re, double* im, int step, const double* w) {
-  const vec c = Twiddle::get(w), s = Twiddle::get(w + Twiddle::width);
-  for (int j = 0; j < step; j += kLanes) {
-    const Complex a = get(re, im, j), b = times(get(re, im, j + step), c, s);
-    put(re, im, j, a + b);
-    put(re, im, j + step, a - b);
-  }
+// A block is split by twiddle factors that its parts are multiplied with first, and merged again (`back`) by their conjugates
+// at the end.
+template <bool back>
+static inline Complex before(Complex x, vec c, vec s) {
+  return back ? x : times(x, c, s);
 }
-template <class Twiddle>
-static inline void merge2(double* re, double* im, int step, const double* w) {
+template <bool back>
+static inline Complex after(Complex x, vec c, vec s) {
+  return back ? times_conjugate(x, c, s) : x;
+}
+
+// One block: `step` doubles from one part to the next, in place. Radix 2, 3 or 4.
+template <class Twiddle, bool back>
+static inline void radix2(double* re, double* im, int step, const double* w) {
   const vec c = Twiddle::get(w), s = Twiddle::get(w + Twiddle::width);
   for (int j = 0; j < step; j += kLanes) {
-    const Complex a = get(re, im, j), b = get(re, im, j + step);
+    const Complex a = get(re, im, j), b = before<back>(get(re, im, j + step), c, s);
     put(re, im, j, a + b);
-    put(re, im, j + step, times_conjugate(a - b, c, s));
+    put(re, im, j + step, after<back>(a - b, c, s));
   }
 }
 
 constexpr double kSin60 = 0.86602540378443864676;
 
-template <class Twiddle>
-static inline void split3(double* re, double* im, int step, const double* w) {
+template <class Twiddle, bool back>
+static inline void radix3(double* re, double* im, int step, const double* w) {
   constexpr int k = Twiddle::width;
   const vec c1 = Twiddle::get(w), s1 = Twiddle::get(w + k), c2 = Twiddle::get(w + 2 * k), s2 = Twiddle::get(w + 3 * k);
   for (int j = 0; j < step; j += kLanes) {
-    const Complex a = get(re, im, j);
-    const Complex b = times(get(re, im, j + step), c1, s1), c = times(get(re, im, j + 2 * step), c2, s2);
+    const Complex a = get(re, im, j), b = before<back>(get(re, im, j + step), c1, s1);
+    const Complex c = before<back>(get(re, im, j + 2 * step), c2, s2);
     const Complex sum = b + c, difference = times_i(b - c);
     const Complex middle = {a.re - 0.5 * sum.re, a.im - 0.5 * sum.im};
     const Complex turn = {difference.re * kSin60, difference.im * kSin60};
     put(re, im, j, a + sum);
-    put(re, im, j + step, middle + turn);
-    put(re, im, j + 2 * step, middle - turn);
-  }
-}
-template <class Twiddle>
-static inline void merge3(double* re, double* im, int step, const double* w) {
-  constexpr int k = Twiddle::width;
-  const vec c1 = Twiddle::get(w), s1 = Twiddle::get(w + k), c2 = Twiddle::get(w + 2 * k), s2 = Twiddle::get(w + 3 * k);
-  for (int j = 0; j < step; j += kLanes) {
-    const Complex a = get(re, im, j), b = get(re, im, j + step), c = get(re, im, j + 2 * step);
-    const Complex sum = b + c, difference = times_i(b - c);
-    const Complex middle = {a.re - 0.5 * sum.re, a.im - 0.5 * sum.im};
-    const Complex turn = {difference.re * kSin60, difference.im * kSin60};
-    put(re, im, j, a + sum);
-    put(re, im, j + step, times_conjugate(middle - turn, c1, s1));
-    put(re, im, j + 2 * step, times_conjugate(middle + turn, c2, s2));
+    put(re, im, j + step, after<back>(back ? middle - turn : middle + turn, c1, s1));
+    put(re, im, j + 2 * step, after<back>(back ? middle + turn : middle - turn, c2, s2));
   }
 }
 
-template <class Twiddle>
-static inline void split4(double* re, double* im, int step, const double* w) {
+template <class Twiddle, bool back>
+static inline void radix4(double* re, double* im, int step, const double* w) {
   constexpr int k = Twiddle::width;
   const vec c1 = Twiddle::get(w), s1 = Twiddle::get(w + k), c2 = Twiddle::get(w + 2 * k), s2 = Twiddle::get(w + 3 * k);
   const vec c3 = Twiddle::get(w + 4 * k), s3 = Twiddle::get(w + 5 * k);
   for (int j = 0; j < step; j += kLanes) {
-    const Complex a = get(re, im, j), b = times(get(re, im, j + step), c1, s1);
-    const Complex c = times(get(re, im, j + 2 * step), c2, s2), d = times(get(re, im, j + 3 * step), c3, s3);
+    const Complex a = get(re, im, j), b = before<back>(get(re, im, j + step), c1, s1);
+    const Complex c = before<back>(get(re, im, j + 2 * step), c2, s2), d = before<back>(get(re, im, j + 3 * step), c3, s3);
     const Complex even = a + c, odd = a - c, sum = b + d, turn = times_i(b - d);
     put(re, im, j, even + sum);
-    put(re, im, j + step, odd + turn);
-    put(re, im, j + 2 * step, even - sum);
-    put(re, im, j + 3 * step, odd - turn);
-  }
-}
-template <class Twiddle>
-static inline void merge4(double* re, double* im, int step, const double* w) {
-  constexpr int k = Twiddle::width;
-  const vec c1 = Twiddle::get(w), s1 = Twiddle::get(w + k), c2 = Twiddle::get(w + 2 * k), s2 = Twiddle::get(w + 3 * k);
-  const vec c3 = Twiddle::get(w + 4 * k), s3 = Twiddle::get(w + 5 * k);
-  for (int j = 0; j < step; j += kLanes) {
-    const Complex a = get(re, im, j), b = get(re, im, j + step);
-    const Complex c = get(re, im, j + 2 * step), d = get(re, im, j + 3 * step);
-    const Complex even = a + c, odd = a - c, sum = b + d, turn = times_i(b - d);
-    put(re, im, j, even + sum);
-    put(re, im, j + step, times_conjugate(odd - turn, c1, s1));
-    put(re, im, j + 2 * step, times_conjugate(even - sum, c2, s2));
-    put(re, im, j + 3 * step, times_conjugate(odd + turn, c3, s3));
+    put(re, im, j + step, after<back>(back ? odd - turn : odd + turn, c1, s1));
+    put(re, im, j + 2 * step, after<back>(even - sum, c2, s2));
+    put(re, im, j + 3 * step, after<back>(back ? odd + turn : odd - turn, c3, s3));
   }
 }
 
-// All blocks of one stage. `length` is the block length in doubles per part (lanes included).
-template <class Twiddle>
-static inline void split_stage(double* re, double* im, int radix, int length, int blocks, const double* w) {
-  const int step = length / radix;
-  for (int b = 0; b < blocks; b++, re += length, im += length, w += 2 * (radix - 1) * Twiddle::width) {
-    if (radix == 4) split4<Twiddle>(re, im, step, w);
-    else if (radix == 2) split2<Twiddle>(re, im, step, w);
-    else split3<Twiddle>(re, im, step, w);
-  }
-}
-template <class Twiddle>
-static inline void merge_stage(double* re, double* im, int radix, int length, int blocks, const double* w) {
-  const int step = length / radix;
-  for (int b = 0; b < blocks; b++, re += length, im += length, w += 2 * (radix - 1) * Twiddle::width) {
-    if (radix == 4) merge4<Twiddle>(re, im, step, w);
-    else if (radix == 2) merge2<Twiddle>(re, im, step, w);
-    else merge3<Twiddle>(re, im, step, w);
+// All blocks of one stage, whose blocks have `width` doubles per complex number and part.
+template <class Twiddle, bool back>
+static inline void all_blocks(double* re, double* im, const FftStage& stage, const double* twiddles) {
+  const int radix = stage.radix, length = stage.length * Twiddle::width, step = length / radix;
+  const double* w = twiddles + stage.twiddles * Twiddle::width;
+  for (int b = 0; b < stage.blocks; b++, re += length, im += length, w += 2 * (radix - 1) * Twiddle::width) {
+    if (radix == 4) radix4<Twiddle, back>(re, im, step, w);
+    else if (radix == 2) radix2<Twiddle, back>(re, im, step, w);
+    else radix3<Twiddle, back>(re, im, step, w);
   }
 }
 
@@ -163,50 +128,35 @@ static inline void lanes_to_blocks(const double* from, int q, double* to) {
 // Spectrum of the N reals in x (destroyed), in an order of its own; spectrum holds N doubles and is not x.
 static inline void fft_forward(double* x, double* spectrum, const FftPlan& plan) {
   const int M = plan.length / 2, q = M / kLanes;
-  for (int s = 0; s < plan.outer_stages; s++) {
-    const FftStage& stage = plan.outer[s];
-    split_stage<Broadcast>(x, x + M, stage.radix, stage.length, stage.blocks, plan.outer_twiddles + stage.twiddles);
-  }
+  for (int s = 0; s < plan.outer_stages; s++) all_blocks<Broadcast, false>(x, x + M, plan.outer[s], plan.outer_twiddles);
   blocks_to_lanes(x, q, spectrum);
   blocks_to_lanes(x + M, q, spectrum + M);
-  for (int s = 0; s < plan.inner_stages; s++) {
-    const FftStage& stage = plan.inner[s];
-    split_stage<PerLane>(spectrum, spectrum + M, stage.radix, stage.length * kLanes, stage.blocks,
-                         plan.inner_twiddles + stage.twiddles * kLanes);
-  }
+  for (int s = 0; s < plan.inner_stages; s++)
+    all_blocks<PerLane, false>(spectrum, spectrum + M, plan.inner[s], plan.inner_twiddles);
 }
 
 // The inverse, times M = N/2: spectrum (destroyed) to the N reals in x.
 static inline void fft_backward(double* spectrum, double* x, const FftPlan& plan) {
   const int M = plan.length / 2, q = M / kLanes;
-  for (int s = plan.inner_stages; s-- > 0;) {
-    const FftStage& stage = plan.inner[s];
-    merge_stage<PerLane>(spectrum, spectrum + M, stage.radix, stage.length * kLanes, stage.blocks,
-                         plan.inner_twiddles + stage.twiddles * kLanes);
-  }
+  for (int s = plan.inner_stages; s-- > 0;)
+    all_blocks<PerLane, true>(spectrum, spectrum + M, plan.inner[s], plan.inner_twiddles);
   lanes_to_blocks(spectrum, q, x);
   lanes_to_blocks(spectrum + M, q, x + M);
-  for (int s = plan.outer_stages; s-- > 0;) {
-    const FftStage& stage = plan.outer[s];
-    merge_stage<Broadcast>(x, x + M, stage.radix, stage.length, stage.blocks, plan.outer_twiddles + stage.twiddles);
-  }
+  for (int s = plan.outer_stages; s-- > 0;) all_blocks<Broadcast, true>(x, x + M, plan.outer[s], plan.outer_twiddles);
 }
 
-// out = a b / M (a product of polynomials) or a conj(b) / M (a correlation), the factor undoing fft_backward's.
+// out = a b / M (a product of polynomials) or a conj(b) / M (a correlation), the factor undoing fft_backward's; or `out` gains
+// it.
+template <bool conjugate, bool add = false>
 static inline void multiply_spectra(const double* a, const double* b, int N, double* out) {
   const int M = N / 2;
   const vec factor = splat(1.0 / M);
   for (int j = 0; j < M; j += kLanes) {
-    const Complex y = get(b, b + M, j);
-    put(out, out + M, j, times(get(a, a + M, j), y.re * factor, y.im * factor));
-  }
-}
-static inline void multiply_by_conjugate(const double* a, const double* b, int N, double* out) {
-  const int M = N / 2;
-  const vec factor = splat(1.0 / M);
-  for (int j = 0; j < M; j += kLanes) {
-    const Complex y = get(b, b + M, j);
-    put(out, out + M, j, times_conjugate(get(a, a + M, j), y.re * factor, y.im * factor));
+    const Complex x = get(a, a + M, j), y = get(b, b + M, j);
+    Complex product = conjugate ? times_conjugate(x, y.re * factor, y.im * factor)
+                                : times(x, y.re * factor, y.im * factor);
+    if (add) product = get(out, out + M, j) + product;
+    put(out, out + M, j, product);
   }
 }
 

@@ -37,7 +37,7 @@ static inline void convolve_fft(const double* a, int na, const double* b, int nb
   const int N = plan.length, count = na + nb - 1;
   padded_spectrum(a, na, a_spectrum, out, plan);
   padded_spectrum(b, nb, b_spectrum, out, plan);
-  multiply_spectra(a_spectrum, b_spectrum, N, product);
+  multiply_spectra<false>(a_spectrum, b_spectrum, N, product);
   fft_backward(product, out, plan);
   if (count == N + 1) {  // entry N has come back at 0, negated
     const double last = a[na - 1] * b[nb - 1];
@@ -61,7 +61,7 @@ static inline void correlate_fft_prepare(const double* g, int count, double* g_s
 static inline void correlate_fft(const double* g_spectrum, const double* u_spectrum, const double* g, const double* u,
                                  int nu, int n, double* out, double* product, const FftPlan& plan) {
   const int N = plan.length;
-  multiply_by_conjugate(g_spectrum, u_spectrum, N, product);
+  multiply_spectra<true>(g_spectrum, u_spectrum, N, product);
   fft_backward(product, out, plan);
   if (n + nu - 1 == N + 1) {
     out[0] += g[N] * u[0];

@@ -71,51 +71,43 @@ struct Held<Dual, n> {
   operator Dual() { return {value, change}; }
 };
 
-template <int na, int nb>
-static inline void convolve_fixed(const vec* a, const vec* b, vec* out) {
-  vec acc[na + nb - 1];
-  clear(acc, na + nb - 1);
-#pragma GCC unroll 16
-  for (int i = 0; i < na; i++)
-#pragma GCC unroll 16
-    for (int j = 0; j < nb; j++) acc[i + j] += a[i] * b[j];
-  copy(acc, na + nb - 1, out);
+// out = the n sums that add(a, b, acc) forms of products of entries of a and b, and their derivatives.
+template <int n, class Add>
+static inline void sum_products(const Add& add, const vec* a, const vec* b, vec* out) {
+  vec acc[n];
+  clear(acc, n);
+  add(a, b, acc);
+  copy(acc, n, out);
+}
+template <int n, class Add>
+static inline void sum_products(const Add& add, Dual a, Dual b, Dual out) {
+  sum_products<n>(add, a.value, b.value, out.value);
+  vec acc[n];
+  clear(acc, n);
+  add(a.change, b.value, acc);
+  add(a.value, b.change, acc);
+  copy(acc, n, out.change);
 }
 
-template <int na, int nb>
-static inline void convolve_fixed(Dual a, Dual b, Dual out) {
-  convolve_fixed<na, nb>(a.value, b.value, out.value);
-  vec acc[na + nb - 1];
-  clear(acc, na + nb - 1);
+template <int na, int nb, class M>
+static inline void convolve_fixed(M a, M b, M out) {
+  sum_products<na + nb - 1>([](const vec* x, const vec* y, vec* acc) {
 #pragma GCC unroll 16
-  for (int i = 0; i < na; i++)
+    for (int i = 0; i < na; i++)
 #pragma GCC unroll 16
-    for (int j = 0; j < nb; j++) acc[i + j] += a.change[i] * b.value[j] + a.value[i] * b.change[j];
-  copy(acc, na + nb - 1, out.change);
+      for (int j = 0; j < nb; j++) acc[i + j] += x[i] * y[j];
+  }, a, b, out);
 }
 
 // out[k] = sum_j d[k + j] u[j]
-template <int outputs, int terms>
-static inline void correlate_fixed(const vec* d, const vec* u, vec* out) {
-  vec acc[outputs];
-  clear(acc, outputs);
+template <int outputs, int terms, class M>
+static inline void correlate_fixed(M d, M u, M out) {
+  sum_products<outputs>([](const vec* x, const vec* y, vec* acc) {
 #pragma GCC unroll 16
-  for (int j = 0; j < terms; j++)
+    for (int j = 0; j < terms; j++)
 #pragma GCC unroll 16
-    for (int k = 0; k < outputs; k++) acc[k] += d[k + j] * u[j];
-  copy(acc, outputs, out);
-}
-
-template <int outputs, int terms>
-static inline void correlate_fixed(Dual d, Dual u, Dual out) {
-  correlate_fixed<outputs, terms>(d.value, u.value, out.value);
-  vec acc[outputs];
-  clear(acc, outputs);
-#pragma GCC unroll 16
-  for (int j = 0; j < terms; j++)
-#pragma GCC unroll 16
-    for (int k = 0; k < outputs; k++) acc[k] += d.change[k + j] * u.value[j] + d.value[k + j] * u.change[j];
-  copy(acc, outputs, out.change);
+      for (int k = 0; k < outputs; k++) acc[k] += x[k + j] * y[j];
+  }, d, u, out);
 }
 
 // Terms that are added with both factors in registers: 32 of them hold a tile, its terms and what they slide along.
@@ -161,38 +153,14 @@ static inline void add_correlated(const vec* d, const vec* u, ptrdiff_t terms, v
     for (int t = 0; t < tile; t++) acc[t] += d[j + t] * u[j];
 }
 
-template <int tile>
-static inline void convolve_tile(const vec* a, ptrdiff_t from, ptrdiff_t to, const vec* b, vec* out) {
-  vec acc[tile];
-  clear(acc, tile);
-  add_convolved<tile>(a, from, to, b, acc);
-  copy(acc, tile, out);
-}
-template <int tile>
-static inline void convolve_tile(Dual a, ptrdiff_t from, ptrdiff_t to, Dual b, Dual out) {
-  convolve_tile<tile>(a.value, from, to, b.value, out.value);
-  vec acc[tile];
-  clear(acc, tile);
-  add_convolved<tile>(a.change, from, to, b.value, acc);
-  add_convolved<tile>(a.value, from, to, b.change, acc);
-  copy(acc, tile, out.change);
+template <int tile, class M>
+static inline void convolve_tile(M a, ptrdiff_t from, ptrdiff_t to, M b, M out) {
+  sum_products<tile>([=](const vec* x, const vec* y, vec* acc) { add_convolved<tile>(x, from, to, y, acc); }, a, b, out);
 }
 
-template <int tile>
-static inline void correlate_tile(const vec* d, const vec* u, ptrdiff_t terms, vec* out) {
-  vec acc[tile];
-  clear(acc, tile);
-  add_correlated<tile>(d, u, terms, acc);
-  copy(acc, tile, out);
-}
-template <int tile>
-static inline void correlate_tile(Dual d, Dual u, ptrdiff_t terms, Dual out) {
-  correlate_tile<tile>(d.value, u.value, terms, out.value);
-  vec acc[tile];
-  clear(acc, tile);
-  add_correlated<tile>(d.change, u.value, terms, acc);
-  add_correlated<tile>(d.value, u.change, terms, acc);
-  copy(acc, tile, out.change);
+template <int tile, class M>
+static inline void correlate_tile(M d, M u, ptrdiff_t terms, M out) {
+  sum_products<tile>([=](const vec* x, const vec* y, vec* acc) { add_correlated<tile>(x, y, terms, acc); }, d, u, out);
 }
 
 // A copy of b between zeros; returns where it begins. `padded` has room for kLanePad of them on either side.
@@ -297,8 +265,8 @@ struct Group {
 // The leaves lie one behind the other, two entries each.
 template <class M>
 static inline void merge_group(M leaf, Group<M>* g) {
-  for (int i = 0; i < 4; i++) convolve_fixed<2, 2>(leaf + 4 * i, leaf + (4 * i + 2), g->pairs[i]);
-  for (int i = 0; i < 2; i++) convolve_fixed<3, 3>(g->pairs[2 * i], g->pairs[2 * i + 1], g->fours[i]);
+  for (int i = 0; i < 4; i++) convolve_fixed<2, 2, M>(leaf + 4 * i, leaf + (4 * i + 2), g->pairs[i]);
+  for (int i = 0; i < 2; i++) convolve_fixed<3, 3, M>(g->pairs[2 * i], g->pairs[2 * i + 1], g->fours[i]);
 }
 
 // Counts of a message over `groups` bottom groups if none above `most`, a multiple of 8, matters.
@@ -311,7 +279,7 @@ static inline void lane_up(M leaf, ptrdiff_t groups, ptrdiff_t most, M tree, M p
   if (groups == 1) {
     Group<M> g;
     merge_group(leaf, &g);
-    convolve_fixed<5, 5>(g.fours[0], g.fours[1], tree);
+    convolve_fixed<5, 5, M>(g.fours[0], g.fours[1], tree);
     return;
   }
   const ptrdiff_t left = (groups + 1) / 2, right = groups / 2;
@@ -332,11 +300,11 @@ static inline void lane_down(M leaf, ptrdiff_t groups, ptrdiff_t most, M tree, M
     Held<M, 2 * kGroup> room;
     const M result = room;
     for (int h = 0; h < 2; h++) {
-      correlate_fixed<5, 5>(d, g.fours[1 - h], four);
+      correlate_fixed<5, 5, M>(d, g.fours[1 - h], four);
       for (int i = 0; i < 2; i++) {
-        correlate_fixed<3, 3>(four, g.pairs[2 * h + 1 - i], pair);
+        correlate_fixed<3, 3, M>(four, g.pairs[2 * h + 1 - i], pair);
         const int first = 8 * h + 4 * i;
-        for (int j = 0; j < 2; j++) correlate_fixed<2, 2>(pair, leaf + (first + 2 - 2 * j), result + (first + 2 * j));
+        for (int j = 0; j < 2; j++) correlate_fixed<2, 2, M>(pair, leaf + (first + 2 - 2 * j), result + (first + 2 * j));
       }
     }
     copy(result, 2 * kGroup, leaf);

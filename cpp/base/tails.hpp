@@ -4,7 +4,6 @@
 // every s > 0 the mass of a * b at counts k or more is at most e^{-s k} A(s) B(s), where A(s) = sum_i a(i) e^{s i}.
 #pragma once
 #include "base/exponent.hpp"
-#include "base/interval.hpp"
 
 namespace tallytree::TT_LEVEL {
 

@@ -105,6 +105,18 @@ static inline void settle_tile(Tiled& x, int tile, vec* v, double exponent, Loss
   x.has_fresh |= loss.fresh > kZeroExponent / 2;
 }
 
+// A vector of entry(0), ..., entry(length - 1).
+template <class Entry>
+static inline Tiled tiled_of(Worker& worker, int length, const Entry& entry) {
+  Tiled out = new_tiled(worker, length);
+  for (int t = 0; t < out.tiles(); t++) {
+    vec v[kTileRows] = {};
+    for (int k = 0; k < kTile && t * kTile + k < length; k++) v[k / kLanes][k % kLanes] = entry(t * kTile + k);
+    settle_tile(out, t, v, 0.0, Loss());
+  }
+  return out;
+}
+
 // Two neighbouring pieces of one tile, brought to a common exponent keeping what one tile can hold.
 struct TileSide {
   vec value[kTileRows];

@@ -13,23 +13,24 @@ using indices_in = vector_of<int32_t>;
 using flags_in = vector_of<int8_t>;
 using complex = std::complex<double>;
 
-// The vertices of a forest in an order in which parents come first.
-RootedForest rooted(const indices_in& order, const indices_in& parent, const indices_in& edge, const flags_in& flip,
-                    size_t variables, size_t states) {
+// The vertices of a forest in an order in which parents come first; their parents, edges and flips.
+using Rooting = std::tuple<indices_in, indices_in, indices_in, flags_in>;
+
+RootedForest rooted(const Rooting& rooting, size_t variables, size_t states) {
+  const auto& [order, parent, edge, flip] = rooting;
   require(order.shape(0) == variables && parent.shape(0) == variables && edge.shape(0) == variables &&
               flip.shape(0) == variables,
           "`order`, `parent`, `edge` and `flip` must have one entry per variable");
   return {(int32_t)variables, (int32_t)states, order.data(), parent.data(), edge.data(), flip.data()};
 }
 
-auto run_forest_means(indices_in order, indices_in parent, indices_in edge, flags_in flip, cube_in leaf,
-                      array_in<double, 4> edges, bool everything) {
+auto run_forest_means(const Rooting& rooting, cube_in leaf, array_in<double, 4> edges, bool everything) {
   const size_t batch = leaf.shape(0), D = leaf.shape(1), K = leaf.shape(2), E = edges.shape(1);
   const size_t kept = everything ? batch : 0;
   array_out beliefs = new_array({batch, D, K}), log_z = new_array({batch}), messages = new_array({kept, D, K});
   array_out log_edges = new_array({kept, E, K, K});
   vector_out<bool> sound = new_array_of<bool>(batch);
-  const RootedForest forest = rooted(order, parent, edge, flip, D, K);
+  const RootedForest forest = rooted(rooting, D, K);
   unlocked([&] {
     for (size_t b = 0; b < batch; b++)
       sound.data()[b] = forest_means(forest, leaf.data() + b * D * K, row_or_only(edges, b),
@@ -40,13 +41,12 @@ auto run_forest_means(indices_in order, indices_in parent, indices_in edge, flag
   return std::make_tuple(beliefs, log_z, messages, log_edges, sound);
 }
 
-auto run_forest_gauge(indices_in order, indices_in parent, indices_in edge, flags_in flip, cube_in log_leaf,
-                      array_in<double, 4> log_edges) {
+auto run_forest_gauge(const Rooting& rooting, cube_in log_leaf, array_in<double, 4> log_edges) {
   const size_t batch = log_leaf.shape(0), D = log_leaf.shape(1), K = log_leaf.shape(2), E = log_edges.shape(1);
   array_out leaf = new_array({batch, D, K}), edges = new_array({batch, E, K, K}), moved = new_array({batch, D, K});
   std::fill_n(moved.data(), batch * D * K, 0.0);
   std::copy_n(log_leaf.data(), batch * D * K, leaf.data());
-  const RootedForest forest = rooted(order, parent, edge, flip, D, K);
+  const RootedForest forest = rooted(rooting, D, K);
   unlocked([&] {
     for (size_t b = 0; b < batch; b++) {
       std::copy_n(row_or_only(log_edges, b), E * K * K, edges.data() + b * E * K * K);
@@ -56,20 +56,19 @@ auto run_forest_gauge(indices_in order, indices_in parent, indices_in edge, flag
   return std::make_tuple(leaf, edges, moved);
 }
 
-auto run_forest_best(indices_in order, indices_in parent, indices_in edge, flags_in flip, matrix_in log_leaf,
-                     cube_in log_edges) {
+auto run_forest_best(const Rooting& rooting, matrix_in log_leaf, cube_in log_edges) {
   const size_t D = log_leaf.shape(0), K = log_leaf.shape(1);
-  const RootedForest forest = rooted(order, parent, edge, flip, D, K);
+  const RootedForest forest = rooted(rooting, D, K);
   vector_out<int64_t> states = new_array_of<int64_t>(D);
   const double value = unlocked([&] { return forest_best(forest, log_leaf.data(), log_edges.data(), states.data()); });
   return std::make_tuple(value, states);
 }
 
-auto run_forest_tangent(indices_in order, indices_in parent, indices_in edge, flags_in flip, flags_in counted,
-                        matrix_in leaf, cube_in tables, matrix_in slope, size_t period, vector_of<complex> f,
-                        vector_of<complex> h, bool everything, const std::string& level) {
+auto run_forest_tangent(const Rooting& rooting, flags_in counted, matrix_in leaf, cube_in tables, matrix_in slope,
+                        size_t period, vector_of<complex> f, vector_of<complex> h, bool everything,
+                        const std::string& level) {
   const size_t n = leaf.shape(0), frequencies = f.shape(0);
-  const RootedForest forest = rooted(order, parent, edge, flip, n, 2);
+  const RootedForest forest = rooted(rooting, n, 2);
   require(counted.shape(0) == n && slope.shape(0) == n && leaf.shape(1) == 2 && slope.shape(1) == 2 && period > 0 &&
               tables.shape(1) == 2 && tables.shape(2) == 2 && frequencies > 0 && h.shape(0) == frequencies,
           "all variables must have two states, f and h the same length");
@@ -77,9 +76,8 @@ auto run_forest_tangent(indices_in order, indices_in parent, indices_in edge, fl
   complex* spectra = new complex[2 * frequencies];
   nb::capsule owner(spectra, [](void* p) noexcept { delete[] (complex*)p; });
   vector_out<complex> law(spectra, {2, frequencies}, owner);
-  const EdgeTangentInputs in = {
-      {forest, counted.data(), leaf.data(), tables.data(), slope.data()},
-      (int64_t)period, (ptrdiff_t)frequencies, f.data(), h.data(), everything};
+  const EdgeTangentInputs in = {{forest, counted.data(), leaf.data(), tables.data(), slope.data()}, (int64_t)period,
+                                (ptrdiff_t)frequencies, f.data(), h.data(), everything};
   unlocked([&] {
     edge_tangent(choose(level), in, marginals.data(), change.data(), worst.data(), spectra, spectra + frequencies);
   });

@@ -22,15 +22,6 @@ constexpr ptrdiff_t kWorthSums = 1 << 22;
 
 }  // namespace
 
-void bind_flat(nb::module_& m);
-void bind_verbs(nb::module_& m);
-void bind_sample(nb::module_& m);
-void bind_tree(nb::module_& m);
-void bind_cluster(nb::module_& m);
-void bind_forest(nb::module_& m);
-void bind_hooks(nb::module_& m);
-void bind_tangent(nb::module_& m);
-
 static void bind_arrays(nb::module_& m) {
   // Instruction-set levels that this machine can run, best first.
   m.def("levels", [] {
@@ -151,6 +142,13 @@ static void bind_arrays(nb::module_& m) {
   });
 }
 
+#define TT_ROOMS(EACH) EACH(flat) EACH(verbs) EACH(tree) EACH(cluster) EACH(forest) EACH(tangent) EACH(sample)
+#define TT_DECLARE_ROOM(room) void bind_##room(nb::module_& m);
+#define TT_BIND_ROOM(room) tallytree::bind_##room(m);
+
+TT_ROOMS(TT_DECLARE_ROOM)
+TT_DECLARE_ROOM(hooks)
+
 }  // namespace tallytree
 
 NB_MODULE(_native, m) {
@@ -158,13 +156,7 @@ NB_MODULE(_native, m) {
   tallytree::watch_for_the_end();
   tallytree::prepare_exceptions();
   tallytree::bind_arrays(m);
-  tallytree::bind_flat(m);
-  tallytree::bind_verbs(m);
-  tallytree::bind_tree(m);
-  tallytree::bind_cluster(m);
-  tallytree::bind_forest(m);
-  tallytree::bind_tangent(m);
-  tallytree::bind_sample(m);
+  TT_ROOMS(TT_BIND_ROOM)
 #ifdef TT_TEST_HOOKS
   tallytree::bind_hooks(m);
 #endif

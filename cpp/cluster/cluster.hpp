@@ -17,13 +17,6 @@ static inline double* take_zero(ClusterWorker& w, size_t n) {
   return p;
 }
 
-// The second operand with the edge's table multiplied in.
-struct Second : Crossing {
-  const double* rows;  // (count, width); the operand's own if there is no table
-  int width;
-  double top;
-};
-
 static inline void add_scaled(double* out, const double* x, double w, int n) {
   const vec v = splat(w);
   int j = 0;
@@ -36,22 +29,6 @@ static inline void add_product(double* out, const double* x, const double* y, in
 static inline double sum(const double* x, int n) {
   double s = 0;
   for (int j = 0; j < n; j++) s += x[j];
-  return s;
-}
-
-static inline Second second_operand(const ClusterItem& item, ClusterWorker& w, int node) {
-  const ClusterView& view = *item.program;
-  const int K = item.states, e = view.edge[node];
-  const Cluster& c = item.clusters[view.b[node]];
-  const int n = c.width;
-  Second s = {crossing(view, node, K, item.edges, item.identity), c.value, n, 0.0};
-  if (!s.table) return s;
-  s.top = e < 0 ? 0.0 : item.edge_top[e];
-  double* rows = take_zero(w, (size_t)s.count * n);
-  across(s, K, [&](int here, int behind, double t) {
-    add_scaled(rows + (ptrdiff_t)here * n, c.value + (ptrdiff_t)behind * n, t, n);
-  });
-  s.rows = rows;
   return s;
 }
 
@@ -75,18 +52,6 @@ static inline double* spectra(const double* rows, int count, int n, ClusterWorke
     padded_spectrum(rows + (ptrdiff_t)i * n, n, out + (ptrdiff_t)i * plan.length, scratch, plan);
   return out;
 }
-// out += a b / M, or a conj(b) / M.
-template <bool conjugate>
-static inline void add_spectra(const double* a, const double* b, int N, double* out) {
-  const int M = N / 2;
-  const vec factor = splat(1.0 / M);
-  for (int j = 0; j < M; j += kLanes) {
-    const Complex x = get(a, a + M, j), y = get(b, b + M, j);
-    const Complex product = conjugate ? times_conjugate(x, y.re * factor, y.im * factor)
-                                      : times(x, y.re * factor, y.im * factor);
-    put(out, out + M, j, get(out, out + M, j) + product);
-  }
-}
 // Rows from spectra (destroyed), negative values (all of them rounding errors) set to 0.
 static inline void rows_from_spectra(double* spectrum, int count, int n, double* rows, ClusterWorker& w,
                                      const FftPlan& plan) {
@@ -101,13 +66,18 @@ static inline double norm(const double* x, int n) { return real::sqrt(dot(x, x, 
 
 // A product of two clusters: operands, terms, and the length of the transforms if they pay.
 struct Product {
-  const Cluster& x;
+  const Cluster &x, &b;
   const Second y;
+  double top;  // of the edge's table
   Term* terms;
   int count, x_states, out_states, n, N;
 
   Product(const ClusterItem& item, ClusterWorker& w, int node)
-      : x(item.clusters[item.program->a[node]]), y(second_operand(item, w, node)), n(x.width + y.width - 1) {
+      : x(item.clusters[item.program->a[node]]), b(item.clusters[item.program->b[node]]),
+        y(second_operand(*item.program, node, item.states, item.edges, item.identity, b.value, b.width,
+                         [&](size_t room) { return take_zero(w, room); }, add_scaled)),
+        n(x.width + y.width - 1) {
+    top = y.table && item.program->edge[node] >= 0 ? item.edge_top[item.program->edge[node]] : 0.0;
     const int K = item.states, op = item.program->op[node], kind = item.program->kind[node];
     terms = reinterpret_cast<Term*>(take(w, (size_t)(2 * K * K * K + 8)));
     count = list_terms(op, K, terms);

@@ -89,7 +89,7 @@ static void product_down(ClusterItem& item, ClusterWorker& w, int node) {
   const Cluster &c = item.clusters[node], &x = product.x;
   const Second& y = product.y;
   const int n = product.n, N = product.N, x_states = product.x_states, out_states = product.out_states;
-  const int shift = c.lo - x.lo - item.clusters[view.b[node]].lo, stride = n + kPad;
+  const int shift = c.lo - x.lo - product.b.lo, stride = n + kPad;
   double* g = take_zero(w, (size_t)out_states * stride);
   for (int s = 0; s < out_states; s++)
     std::memcpy(g + (ptrdiff_t)s * stride + shift, c.adjoint + (ptrdiff_t)s * c.width, sizeof(double) * (size_t)c.width);
@@ -106,8 +106,8 @@ static void product_down(ClusterItem& item, ClusterWorker& w, int node) {
     const double size = 1.5 * real::log2(N) * kUnitRoundoff;
     for (int i = 0; i < product.count; i++) {
       const Term t = product.terms[i];
-      add_spectra<true>(fg + (ptrdiff_t)t.out * N, fy + (ptrdiff_t)t.y * N, N, px + (ptrdiff_t)t.x * N);
-      add_spectra<true>(fg + (ptrdiff_t)t.out * N, fx + (ptrdiff_t)t.x * N, N, py + (ptrdiff_t)t.y * N);
+      multiply_spectra<true, true>(fg + (ptrdiff_t)t.out * N, fy + (ptrdiff_t)t.y * N, N, px + (ptrdiff_t)t.x * N);
+      multiply_spectra<true, true>(fg + (ptrdiff_t)t.out * N, fx + (ptrdiff_t)t.x * N, N, py + (ptrdiff_t)t.y * N);
       const double norm_g = size * norm(g + (ptrdiff_t)t.out * stride, n);
       ex[t.x] += norm_g * norm(product.y_row(t), y.width);
       ey[t.y] += norm_g * norm(product.x_row(t), x.width);

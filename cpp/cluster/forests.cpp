@@ -19,16 +19,6 @@ constexpr double kSmall = 1e-280;  // smaller numbers may have lost digits to un
 constexpr double kInvisible = 1e-19;   // of the characteristic function, which is 1 at 0
 constexpr int kQuietFrequencies = 64;  // so many invisible ones in a row end the sum, unless everything is asked for
 
-// A sum of logarithms, compensated.
-struct LogSum {
-  double total = 0, lost = 0;
-  void add(double x) {
-    const double y = x - lost, next = total + y;
-    lost = std::isfinite(next) ? (next - total) - y : 0.0;
-    total = next;
-  }
-};
-
 double scale(double* x, size_t K) {
   const double largest = *std::max_element(x, x + K);
   if (!(largest > 0)) return 0.0;

@@ -103,18 +103,10 @@ void MaxPass::correlate(const double* g, int ng, int shift, const double* y, int
 }
 
 // The second operand across the edge: best over the state behind it.
-MaxPass::Second MaxPass::second_operand(int node) {
-  const ClusterView& view = model_.program;
-  const MaxCluster& c = clusters_[(size_t)view.b[node]];
-  Second s = {crossing(view, node, K_, model_.log_edges, identity_.data()), c.value, c.width};
-  if (!s.table) return s;
-  const int n = c.width;
-  double* rows = scratch((size_t)s.count * (size_t)n);
-  across(s, K_, [&](int here, int behind, double w) {
-    raise(rows + (ptrdiff_t)here * n, c.value + (ptrdiff_t)behind * n, w, n);
-  });
-  s.rows = rows;
-  return s;
+Second MaxPass::second_operand(int node) {
+  const MaxCluster& c = clusters_[(size_t)model_.program.b[node]];
+  return tallytree::second_operand(model_.program, node, K_, model_.log_edges, identity_.data(), c.value, c.width,
+                                   [&](size_t n) { return scratch(n); }, raise);
 }
 
 // Store rows of n counts, without the ends that are worth nothing; false if that is all of them.

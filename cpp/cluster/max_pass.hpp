@@ -48,11 +48,6 @@ class MaxPass {
   double smallest_belief(const MaxPass& bounds, bool* missing) const;
 
  private:
-  struct Second : Crossing {  // the second operand of a product, the edge's table in it
-    const double* rows;       // the operand's own if there is no table
-    int width;
-  };
-
   static double* empty(Arena* arena, size_t n);  // filled with -inf
   double* scratch(size_t n) { return empty(&scratch_, n); }  // forgotten after every cluster
   double* nothing(size_t n) { return empty(&arena_, n); }

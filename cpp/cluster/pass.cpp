@@ -7,6 +7,7 @@
 
 #include "base/parallel.hpp"
 #include "base/workspace.hpp"
+#include "cluster/terms.hpp"
 
 namespace tallytree {
 
@@ -54,12 +55,9 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       });
     };
     for (int level = 0; level < in.levels; level++) each_chunk(level, kernels.cluster->cluster_up);
-    double log_z = 0, lost = 0, squares = 0, noise = 0, path = 0, vanished = 0;
-    for (const Cluster& c : clusters) {  // compensated
-      const double x = c.log_scale - lost, total = log_z + x;
-      lost = std::isfinite(total) ? (total - log_z) - x : 0.0;
-      log_z = total;
-    }
+    double squares = 0, noise = 0, path = 0, vanished = 0;
+    LogSum log_z;
+    for (const Cluster& c : clusters) log_z.add(c.log_scale);
     std::vector<double> ones(in.n_roots + 1, 1.0);
     for (size_t i = 0; i < in.n_roots; i++) {
       Cluster& c = clusters[(size_t)in.roots[i]];
@@ -83,7 +81,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       path = std::max(path, c.path_error);
       if (std::isnan(c.path_error)) path = infinity;
     }
-    out.log_z[b] = log_z;
+    out.log_z[b] = log_z.total;
     // Errors of different clusters are independent: four standard deviations of their sum.
     out.error[b] = 4 * std::sqrt(squares) + path;
     out.vanished[b] = vanished;

@@ -7,6 +7,16 @@
 
 namespace tallytree {
 
+// A sum of logarithms, compensated.
+struct LogSum {
+  double total = 0, lost = 0;
+  void add(double x) {
+    const double y = x - lost, next = total + y;
+    lost = __builtin_isfinite(next) ? (next - total) - y : 0.0;
+    total = next;
+  }
+};
+
 struct Term {
   int x, y, out;
 };
@@ -72,6 +82,25 @@ static inline void across(const Crossing& c, int K, const Meet& meet) {
     for (int r = 0; r < columns; r++)
       for (int q = c.spread ? r : 0; q < (c.spread ? r + 1 : K); q++)
         meet(p * columns + r, c.spread ? r : q * columns + r, entry(c.table, c.flip, K, p, q));
+}
+
+// The second operand of a product, behind its edge.
+struct Second : Crossing {
+  const double* rows;  // (count, width); the operand's own if there is no table
+  int width;
+};
+// take(n) gives n numbers to begin with; add(out, x, weight, n): the n numbers of a row gain those of another with a weight.
+template <class Take, class Add>
+static inline Second second_operand(const ClusterView& view, int node, int K, const double* edges, const double* identity,
+                                    const double* value, int width, const Take& take, const Add& add) {
+  Second s = {crossing(view, node, K, edges, identity), value, width};
+  if (!s.table) return s;
+  double* rows = take((size_t)s.count * (size_t)width);
+  across(s, K, [&](int here, int behind, double weight) {
+    add(rows + (ptrdiff_t)here * width, value + (ptrdiff_t)behind * width, weight, width);
+  });
+  s.rows = rows;
+  return s;
 }
 
 // Calls meet(row of the result, row of the operand, weight) for all rows that an operation on one cluster links: through an

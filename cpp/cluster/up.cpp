@@ -56,7 +56,7 @@ static void finish(ClusterItem& item, ClusterWorker& w, int node, double* rows, 
 
 static void product_up(ClusterItem& item, ClusterWorker& w, int node) {
   const Product product(item, w, node);
-  const Cluster &x = product.x, &b = item.clusters[item.program->b[node]];
+  const Cluster &x = product.x, &b = product.b;
   const Second& y = product.y;
   const int n = product.n, N = product.N, out_states = product.out_states;
   double *rows = take_zero(w, (size_t)out_states * n), *lost = nullptr;
@@ -69,7 +69,7 @@ static void product_up(ClusterItem& item, ClusterWorker& w, int node) {
     const double size = 1.5 * real::log2(N) * kUnitRoundoff;
     for (int i = 0; i < product.count; i++) {
       const Term t = product.terms[i];
-      add_spectra<false>(fx + (ptrdiff_t)t.x * N, fy + (ptrdiff_t)t.y * N, N, spectrum + (ptrdiff_t)t.out * N);
+      multiply_spectra<false, true>(fx + (ptrdiff_t)t.x * N, fy + (ptrdiff_t)t.y * N, N, spectrum + (ptrdiff_t)t.out * N);
       const double *p = product.x_row(t), *q = product.y_row(t);
       const double norm_p = norm(p, x.width), norm_q = norm(q, y.width), sum_p = sum(p, x.width), sum_q = sum(q, y.width);
       lost[t.out] += size * norm_p * norm_q;
@@ -103,7 +103,7 @@ static void product_up(ClusterItem& item, ClusterWorker& w, int node) {
   Cluster& c = item.clusters[node];
   c.touched = x.touched || b.touched;
   c.transformed |= x.transformed || b.transformed;
-  finish(item, w, node, rows, out_states, n, x.lo + b.lo, y.top, lost);
+  finish(item, w, node, rows, out_states, n, x.lo + b.lo, product.top, lost);
 }
 
 static void leaf_up(ClusterItem& item, ClusterWorker& w, int node) {

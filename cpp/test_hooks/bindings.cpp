@@ -18,31 +18,26 @@ namespace tallytree {
 
 namespace {
 
-array_out convolve(vector_in a, vector_in b, const std::string& method, const std::string& level) {
-  const size_t na = a.shape(0), n_b = b.shape(0);
-  require(na > 0 && n_b > 0, "`a` and `b` must not be empty");
-  array_out out = new_array({na + n_b - 1});
+array_out run(HookKernel HookKernels::*kernel, const vector_in& a, const vector_in& b, size_t outputs,
+              const std::string& method, const std::string& level) {
+  array_out out = new_array({outputs});
   WorkerMemory memory;
-  Worker worker = memory.worker(na + n_b);
+  Worker worker = memory.worker(a.shape(0) + b.shape(0));
   unlocked([&] {
-    choose(level).hooks->convolve(method_named(method), a.data(), (int)na, b.data(), (int)n_b, out.data(), worker,
-                                  new_plan_cache().get());
+    (choose(level).hooks->*kernel)(method_named(method), a.data(), (int)a.shape(0), b.data(), (int)b.shape(0), out.data(),
+                                   worker, new_plan_cache().get());
   });
   return out;
 }
 
-array_out correlate(vector_in g, vector_in u, const std::string& method,
-                    const std::string& level) {
-  const size_t ng = g.shape(0), nu = u.shape(0);
-  require(nu > 0 && ng >= nu, "`u` must not be empty nor longer than `g`");
-  array_out out = new_array({ng - nu + 1});
-  WorkerMemory memory;
-  Worker worker = memory.worker(ng + nu);
-  unlocked([&] {
-    choose(level).hooks->correlate(method_named(method), g.data(), (int)ng, u.data(), (int)nu, out.data(), worker,
-                                   new_plan_cache().get());
-  });
-  return out;
+array_out convolve(vector_in a, vector_in b, const std::string& method, const std::string& level) {
+  require(a.shape(0) > 0 && b.shape(0) > 0, "`a` and `b` must not be empty");
+  return run(&HookKernels::convolve, a, b, a.shape(0) + b.shape(0) - 1, method, level);
+}
+
+array_out correlate(vector_in g, vector_in u, const std::string& method, const std::string& level) {
+  require(u.shape(0) > 0 && g.shape(0) >= u.shape(0), "`u` must not be empty nor longer than `g`");
+  return run(&HookKernels::correlate, g, u, g.shape(0) - u.shape(0) + 1, method, level);
 }
 
 vector_out<uint64_t> sample_random(key_in key, uint32_t tag, uint32_t id, uint32_t group, const std::string& level) {
@@ -87,19 +82,19 @@ nb::tuple parallel_sum(int64_t tasks, int threads, int64_t nested, std::optional
 }  // namespace
 
 void bind_hooks(nb::module_& parent) {
-  nb::module_ m = parent.def_submodule("hooks", "Kernels and the thread pool on their own, for the tests.");
-  m.def("convolve", &convolve, "a"_a, "b"_a, "method"_a = "direct", "level"_a = "",
-        "sum_i a[i] b[k-i] of non-negative vectors, by one kernel.");
-  m.def("correlate", &correlate, "g"_a, "u"_a, "method"_a = "direct", "level"_a = "",
-        "sum_j g[k+j] u[j] of non-negative vectors, for k = 0 .. len(g) - len(u), by one kernel.");
-  m.def("sample_random", &sample_random, "key"_a, "tag"_a, "id"_a, "group"_a,
-        "level"_a = "",
-        "Sixteen calls of Philox 4x32-10: word p of call j, two 32-bit outputs each, is entry 16 p + j.");
-  m.def("log_convolve", &log_convolve, "a"_a, "b"_a, "first"_a, "last"_a,
-        "level"_a = "", "log sum_i exp(a[i] + b[k - i]) for k = first..last.");
-  m.def("fft_length", &fft_length, "n"_a, "The smallest length of a transform that is at least n.");
-  m.def("parallel_sum", &parallel_sum, "tasks"_a, "threads"_a, "nested"_a = 1,
-        "fail"_a = nb::none(), "nested * (0 + ... + tasks - 1), and how many threads took part.");
+  nb::module_ m = parent.def_submodule("hooks");
+  // sum_i a[i] b[k-i] of non-negative vectors, by one kernel.
+  m.def("convolve", &convolve, "a"_a, "b"_a, "method"_a = "direct", "level"_a = "");
+  // sum_j g[k+j] u[j] of non-negative vectors, for k = 0 .. len(g) - len(u), by one kernel.
+  m.def("correlate", &correlate, "g"_a, "u"_a, "method"_a = "direct", "level"_a = "");
+  // Sixteen calls of Philox 4x32-10: word p of call j, two 32-bit outputs each, is entry 16 p + j.
+  m.def("sample_random", &sample_random, "key"_a, "tag"_a, "id"_a, "group"_a, "level"_a = "");
+  // log sum_i exp(a[i] + b[k - i]) for k = first..last.
+  m.def("log_convolve", &log_convolve, "a"_a, "b"_a, "first"_a, "last"_a, "level"_a = "");
+  // The smallest length of a transform that is at least n.
+  m.def("fft_length", &fft_length, "n"_a);
+  // nested * (0 + ... + tasks - 1), and how many threads took part.
+  m.def("parallel_sum", &parallel_sum, "tasks"_a, "threads"_a, "nested"_a = 1, "fail"_a = nb::none());
 }
 
 }  // namespace tallytree

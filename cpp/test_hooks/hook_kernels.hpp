@@ -4,11 +4,10 @@
 
 namespace tallytree {
 
+using HookKernel = void (*)(KernelName kernel, const double* a, int na, const double* b, int nb, double* out, Worker& worker,
+                            PlanCache* plans);
 struct HookKernels {
-  void (*convolve)(KernelName kernel, const double* a, int na, const double* b, int nb, double* out, Worker& worker,
-                   PlanCache* plans);
-  void (*correlate)(KernelName kernel, const double* g, int ng, const double* u, int nu, double* out, Worker& worker,
-                    PlanCache* plans);
+  HookKernel convolve, correlate;
 };
 
 }  // namespace tallytree

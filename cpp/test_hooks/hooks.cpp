@@ -25,16 +25,7 @@ static void from_wide(const WideVector& w, int n, double* out) {
 }
 
 static Tiled to_tiled(Worker& worker, const double* x, int n) {
-  Tiled out = new_tiled(worker, n);
-  for (int t = 0; t < out.tiles(); t++) {
-    vec v[kTileRows];
-    for (int r = 0; r < kTileRows; r++) {
-      const int j = t * kTile + r * kLanes;
-      v[r] = load_part(x + j, max(0, min(n - j, kLanes)), 0.0);
-    }
-    settle_tile(out, t, v, 0.0, Loss());
-  }
-  return out;
+  return tiled_of(worker, n, [&](int j) { return x[j]; });
 }
 
 // Entries first .. first+n-1.

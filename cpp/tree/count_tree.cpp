@@ -109,13 +109,8 @@ void CountTree::split() {
 
 bool all_counts_possible(const CountTree& tree, const double* nu, const double* tables) {
   const TreeView f = tree.view();
-  double sum = 0, sums[8] = {};  // infinite or NaN if a logit is infinite: x - x is 0 for the others
-  int32_t d = 0;
-  for (; d + 8 <= f.leaves; d += 8)
-    for (int l = 0; l < 8; l++) sums[l] += nu[d + l] - nu[d + l];
-  for (; d < f.leaves; d++) sum += nu[d] - nu[d];
-  for (const double s : sums) sum += s;
-  bool finite = sum == 0;
+  bool finite = true;
+  for (int32_t d = 0; d < f.leaves; d++) finite &= nu[d] - nu[d] == 0;  // not so if it is infinite
   for (size_t j = 0; j < tree.tabled().size() && finite; j++) {
     const int32_t i = tree.tabled()[j];
     const double* t = tables + f.table_offset[i];

@@ -18,30 +18,22 @@ static inline double log2_total(double sum, double lost, int n) {
 }
 
 // The up message of a node with its notes; a leaf's is built here.
-struct UpView {
+struct UpView : UpNotes {
   double pair[kLanes];
   Message message;
-  double sum, norm2, smallest, lost, trimmed;
-  bool exact;
 
   UpView(const TreeItem& item, int32_t node) {
     const int32_t leaves = item.tree->leaves;
     if (node < leaves) {
       leaf(item, node);
-      return;
+    } else {
+      UpNotes::operator=(item.notes[node - leaves]);
+      message = item.up[node - leaves];
     }
-    const NodeNotes& note = item.notes[node - leaves];
-    message = item.up[node - leaves];
-    sum = note.sum;
-    norm2 = note.norm2;
-    smallest = note.smallest;
-    lost = note.lost_up;
-    trimmed = note.trimmed;
-    exact = note.exact;
   }
   UpView(const UpView&) = delete;
 
-  double log2_total() const { return TT_LEVEL::log2_total(sum, lost, message.length); }
+  double log2_total() const { return TT_LEVEL::log2_total(sum, lost_up, message.length); }
 
  private:
   void leaf(const TreeItem& item, int32_t node) {
@@ -50,12 +42,12 @@ struct UpView {
     for (int y = s.lo; y <= s.hi; y++) scale = max(scale, item.leaf_exponent[y][node]);
     sum = norm2 = trimmed = 0;
     smallest = 1;
-    lost = -__builtin_inf();
+    lost_up = -__builtin_inf();
     exact = true;
     for (int y = s.lo; y <= s.hi; y++) {
       const double shift = item.leaf_exponent[y][node] - scale, mantissa = item.leaf_value[y][node];
       const double value = shift < kTiny ? 0.0 : mantissa * pow2(shift);
-      if (shift < kTiny && mantissa > 0) lost = kTiny + 1;
+      if (shift < kTiny && mantissa > 0) lost_up = kTiny + 1;
       pair[y - s.lo] = value;
       sum += value;
       if (value > 0) smallest = min(smallest, value);
@@ -116,15 +108,35 @@ static inline double table_exponent(const TreeItem& item, int32_t i, int lo, int
   return exponent[0];
 }
 
-// log(d(1) / d(0)) of a leaf, whose downward message begins at its reach; infinite where one of them is 0.
-static inline void write_message(TreeItem& item, int32_t leaf, const double* d) {
+// log(d(1) / d(0)) of a leaf, whose downward message begins at its reach; infinite where one of them is 0. The two may have
+// exponents: `log_scale` is the logarithm of the scale of d(1) by that of d(0).
+static inline void write_message(TreeItem& item, int32_t leaf, const double* d, double log_scale = 0) {
   const Interval reach = item.reach[leaf];
   const double off = reach.lo == 0 ? d[0] : 0.0, on = reach.hi == 1 ? d[1 - reach.lo] : 0.0;
   if (off > 0 && on > 0) {
-    item.messages[leaf] = log_ratio(on, off) + item.tilt;
+    item.messages[leaf] = log_scale + log_ratio(on, off) + item.tilt;
   } else {
     item.messages[leaf] = on > 0 ? __builtin_inf() : off > 0 ? -__builtin_inf() : 0.0;
   }
+}
+
+// The posterior log-distribution of a node's count, log(up) + log(down) - log <up, down>: log_product(k, valid) gives the first
+// two for `valid` counts from k on.
+template <class LogProduct>
+static inline void write_beliefs(TreeItem& item, int32_t i, const LogProduct& log_product) {
+  const Message u = item.up[i], d = item.down[i];
+  double* out = item.log_beliefs + item.tree->table_offset[i];
+  const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
+  double largest = -__builtin_inf(), sum = 0;
+  for (int k = lo; k < hi; k += kLanes) {
+    const vec x = log_product(k, min(kLanes, hi - k));
+    store_up_to(out + k, x, hi - k);
+    largest = max(largest, max_lanes(x));
+  }
+  if (largest == -__builtin_inf()) return;
+  for (int k = lo; k < hi; k++) sum += real::exp(out[k] - largest);
+  const double log_sum = largest + real::log(sum);
+  for (int k = lo; k < hi; k++) out[k] -= log_sum;
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -48,25 +48,6 @@ void linear_start_down(TreeItem& item, Worker& worker, int32_t i) {
   note.probe = nullptr;
 }
 
-// Posterior log-distribution of the count, log(up) + log(down) - log <up, down>.
-static void write_beliefs(TreeItem& item, int32_t i, double* product) {
-  const Message u = item.up[i], d = item.down[i];
-  double* out = item.log_beliefs + item.tree->table_offset[i];
-  const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
-  double largest = -__builtin_inf();
-  for (int k = lo; k < hi; k += kLanes) {
-    const int valid = min(kLanes, hi - k);
-    const vec x = log(load_part(u.value + k - u.lo, valid, 0.0)) + log(load_part(d.value + k - d.lo, valid, 0.0));
-    store(product + k - lo, x);
-    largest = max(largest, max_lanes(x));
-  }
-  if (largest == -__builtin_inf()) return;
-  double sum = 0;
-  for (int k = lo; k < hi; k++) sum += real::exp(product[k - lo] - largest);
-  const double log_sum = largest + real::log(sum);
-  for (int k = lo; k < hi; k++) out[k] = product[k - lo] - log_sum;
-}
-
 // The message; what underflow may have done to it; and what an error relative to Z does to it.
 static void finish_leaf(TreeItem& item, int32_t leaf, const double* d, const double* probe, double lost,
                         double path_error) {
@@ -148,8 +129,8 @@ static void down_to_child(TreeItem& item, Worker& worker, const NodeNotes& above
   const int n = domain.hi - domain.lo + 1;
   const Message& s = sibling.message;
   double lost = -__builtin_inf();
-  if (max(g.lost, sibling.lost) > lost)
-    lost = log2_sum_above(g.lost + sibling.log2_total(), sibling.lost + log2_total(g.sum, g.lost, g.length));
+  if (max(g.lost, sibling.lost_up) > lost)
+    lost = log2_sum_above(g.lost + sibling.log2_total(), sibling.lost_up + log2_total(g.sum, g.lost, g.length));
   if (g.smallest * sibling.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + real::log2((double)s.length));
 
   double pair[kTileOutputs], pair_probe[kTileOutputs];
@@ -207,7 +188,10 @@ void linear_down(TreeItem& item, Worker& worker, int32_t i) {
   NodeNotes& note = item.notes[i];
   const Message d = item.down[i];
   double* f = scratch_part(worker, 0);
-  if (item.log_beliefs && tree.table_offset[i] >= 0) write_beliefs(item, i, f);
+  if (item.log_beliefs && tree.table_offset[i] >= 0)
+    write_beliefs(item, i, [u = item.up[i], d](int k, int valid) {
+      return log(load_part(u.value + k - u.lo, valid, 0.0)) + log(load_part(d.value + k - d.lo, valid, 0.0));
+    });
 
   const int32_t l = tree.left[i], r = tree.right[i];
   const UpView a(item, l), b(item, r);

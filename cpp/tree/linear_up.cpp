@@ -142,7 +142,7 @@ void linear_up(TreeItem& item, Worker& worker, int32_t i) {
     if (kept.hi < kept.lo) return store_zero(item, worker, i, s.lo, __builtin_inf());
   }
   double lost = -__builtin_inf();
-  if (max(a.lost, b.lost) > lost) lost = log2_sum_above(a.lost + b.log2_total(), b.lost + a.log2_total());
+  if (max(a.lost_up, b.lost_up) > lost) lost = log2_sum_above(a.lost_up + b.log2_total(), b.lost_up + a.log2_total());
   if (a.smallest * b.smallest < pow2(kTiny)) lost = log2_sum_above(lost, -1070.0 + real::log2((double)terms));
 
   note.exact = a.exact && b.exact && note.transform == 0 && tree.size[tree.leaves + i] <= kProbeSize;

@@ -6,8 +6,7 @@
 #include <stdexcept>
 
 #include "base/constants.hpp"
-#include "tree/star_blocks.hpp"
-#include "tree/wave_blocks.hpp"
+#include "tree/spectral_blocks.hpp"
 
 namespace tallytree {
 

@@ -6,7 +6,7 @@
 // (a + b) - (1 - cos hw) a b / (a + b) with a = p(k), b = p(k+h), so
 //   |phat(w)| <= 1 - (1 - cos hw) b_h <= exp(-(1 - cos hw) b_h),  b_h = sum over pairs of a b / (a + b),
 // and the shifts h together cover all frequencies. Tails of the sum are cut where Chernoff's bound allows.
-#include "tree/star_blocks.hpp"
+#include "tree/spectral_blocks.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -22,6 +22,13 @@ constexpr double kNats = 46;          // what is left out is below e^-46
 constexpr double kLeastVariance = 100;
 constexpr double kLeastFactor = 0.02;  // smallest |phat| of a child at the frequencies in use
 constexpr int kMostFrequencies = 192;
+
+// re + i im times a + i b.
+void multiply(double& re, double& im, double a, double b) {
+  const double old = re;
+  re = old * a - im * b;
+  im = old * b + im * a;
+}
 
 struct Totals {
   double variance = 0, mean_offset = 0, lost = -kInfinity;
@@ -164,9 +171,8 @@ bool star_up(const Kernels& kernels, const Star& star, TreeItem& item, std::vect
   double norm = 1, scale = 0;  // product of the sums
   for (size_t c = 0; c < children; c++) {
     for (size_t m = 0; m < padded; m++) {
-      const double re = state->re[c * padded + m], im = state->im[c * padded + m], old = grid.re[m];
-      grid.re[m] = old * re - grid.im[m] * im;
-      grid.im[m] = old * im + grid.im[m] * re;
+      const double re = state->re[c * padded + m], im = state->im[c * padded + m];
+      multiply(grid.re[m], grid.im[m], re, im);
       state->least[m] = std::min(state->least[m], re * re + im * im);
     }
     int exponent;
@@ -184,11 +190,8 @@ bool star_up(const Kernels& kernels, const Star& star, TreeItem& item, std::vect
     grid.frequencies--;
   }
   settle_errors(kernels, totals, children, state);
-  for (int m = 0; m < grid.frequencies; m++) {
-    const double a = state->drift_re[(size_t)m], b = state->drift_im[(size_t)m], old = grid.re[m];
-    grid.re[m] = old * a - grid.im[m] * b;
-    grid.im[m] = old * b + grid.im[m] * a;
-  }
+  for (int m = 0; m < grid.frequencies; m++)
+    multiply(grid.re[m], grid.im[m], state->drift_re[(size_t)m], state->drift_im[(size_t)m]);
   state->shared_offset = offset;
   state->lost = totals.lost + 2 + std::log2((double)children * (double)totals.longest);
 
@@ -238,9 +241,9 @@ void star_down(const Kernels& kernels, const Star& star, const StarState& state,
   double rounding = 0;
   for (int m = 0; m < grid.frequencies; m++) {
     const double share = (m ? 2.0 : 1.0) / (double)grid.period;
-    const double a = share * wave_re[(size_t)m], b = -share * wave_im[(size_t)m];  // conj(F)
-    wave_re[(size_t)m] = a * state.drift_re[(size_t)m] - b * state.drift_im[(size_t)m];
-    wave_im[(size_t)m] = a * state.drift_im[(size_t)m] + b * state.drift_re[(size_t)m];
+    wave_re[(size_t)m] *= share;
+    wave_im[(size_t)m] *= -share;  // conj(F)
+    multiply(wave_re[(size_t)m], wave_im[(size_t)m], state.drift_re[(size_t)m], state.drift_im[(size_t)m]);
     // Without one child the product is at most 1, and at most 1 / `least` times the whole one.
     const double least = state.least[(size_t)m], others = std::min(1.0, std::hypot(grid.re[m], grid.im[m]) / least);
     const double size = std::hypot(wave_re[(size_t)m], wave_im[(size_t)m]);
@@ -253,27 +256,19 @@ void star_down(const Kernels& kernels, const Star& star, const StarState& state,
   // Conjugated product of everything right of c, times conj(F); then from the left.
   std::vector<double> rest_re(children * padded), rest_im(children * padded);
   std::vector<double> run_re(wave_re), run_im(wave_im);
-  const auto run = [&](size_t c, bool store_only) {
-    const double *re = &state.re[c * padded], *im = &state.im[c * padded];
-    double *to_re = &rest_re[c * padded], *to_im = &rest_im[c * padded];
+  for (size_t c = children; c-- > 0;)
     for (size_t m = 0; m < padded; m++) {
-      const double a = run_re[m], b = run_im[m];
-      if (store_only) {
-        to_re[m] = a;
-        to_im[m] = b;
-      } else {
-        const double old = to_re[m];
-        to_re[m] = old * a - to_im[m] * b;
-        to_im[m] = old * b + to_im[m] * a;
-      }
-      run_re[m] = a * re[m] - b * im[m];
-      run_im[m] = a * im[m] + b * re[m];
+      rest_re[c * padded + m] = run_re[m];
+      rest_im[c * padded + m] = run_im[m];
+      multiply(run_re[m], run_im[m], state.re[c * padded + m], state.im[c * padded + m]);
     }
-  };
-  for (size_t c = children; c-- > 0;) run(c, true);
   std::fill(run_re.begin(), run_re.end(), 1.0);
   std::fill(run_im.begin(), run_im.end(), 0.0);
-  for (size_t c = 0; c < children; c++) run(c, false);
+  for (size_t c = 0; c < children; c++)
+    for (size_t m = 0; m < padded; m++) {
+      multiply(rest_re[c * padded + m], rest_im[c * padded + m], run_re[m], run_im[m]);
+      multiply(run_re[m], run_im[m], state.re[c * padded + m], state.im[c * padded + m]);
+    }
 
   Spectrum of_child = grid;
   of_child.centre = 0;

@@ -19,27 +19,13 @@ namespace {
 constexpr double kLeastNumber = 1e-300;  // of the largest value of a message: what underflow may take from an entry
 
 // The up message of a node; a leaf's is (q, p) with derivative (-p q v, p q v), cut down to its possible states.
-struct DualView {
+struct DualView : DualUp {
   double pair[2], pair_change[2];
-  const double *value, *change;
-  int32_t lo, length;
-  double sum, norm, change_sum, change_norm;
 
   DualView(const TangentItem& item, int32_t node) {
     const int32_t leaves = item.tree->leaves;
-    if (node < leaves) {
-      leaf(item.nu[node], item.v[node]);
-      return;
-    }
-    const TangentNode& n = item.nodes[node - leaves];
-    value = n.up.value;
-    change = n.up.change;
-    lo = n.up.lo;
-    length = n.up.length;
-    sum = n.sum;
-    norm = n.norm;
-    change_sum = n.change_sum;
-    change_norm = n.change_norm;
+    if (node < leaves) leaf(item.nu[node], item.v[node]);
+    else DualUp::operator=(item.nodes[node - leaves].up);
   }
   DualView(const DualView&) = delete;
 
@@ -71,22 +57,6 @@ void add_multiple(double* x, const double* y, double factor, int n) {
   for (int k = 0; k < n; k++) x[k] += factor * y[k];
 }
 
-// out = (a b' + a' b) / M, or (a conj(b') + a' conj(b)) / M: see multiply_spectra.
-template <bool conjugate>
-void multiply_spectra_tangent(const double* a, const double* a1, const double* b, const double* b1, int N,
-                                            double* out) {
-  const int M = N / 2;
-  const vec factor = splat(1.0 / M);
-  for (int j = 0; j < M; j += kLanes) {
-    const Complex y = get(b, b + M, j), y1 = get(b1, b1 + M, j);
-    const Complex x = get(a, a + M, j), x1 = get(a1, a1 + M, j);
-    const Complex sum = conjugate ? times_conjugate(x, y1.re * factor, y1.im * factor) +
-                                        times_conjugate(x1, y.re * factor, y.im * factor)
-                                  : times(x, y1.re * factor, y1.im * factor) + times(x1, y.re * factor, y.im * factor);
-    put(out, out + M, j, sum);
-  }
-}
-
 constexpr double kTangentTail = 1e4;  // tails of a tangent may be this much heavier than those of the value
 
 // c = a * b and c' = a' * b + a * b', by transform where that pays.
@@ -108,7 +78,8 @@ void merge(TangentItem& item, Worker& worker, TangentNode& node, const DualView&
   convolve_fft(a.value, na, b.value, nb, c, left, right, work, plan);
   padded_spectrum(a.change, na, left1, c1, plan);
   padded_spectrum(b.change, nb, right1, c1, plan);
-  multiply_spectra_tangent<false>(left, left1, right, right1, N, work);
+  multiply_spectra<false>(left, right1, N, work);
+  multiply_spectra<false, true>(left1, right, N, work);
   fft_backward(work, c1, plan);
   if (count == N + 1) {
     const double last = a.change[na - 1] * b.value[nb - 1] + a.value[na - 1] * b.change[nb - 1];
@@ -165,11 +136,7 @@ void keep(Worker& worker, TangentNode& node, const double* c, const double* c1, 
   fill(value + n, kPad, 0.0);
   fill(change + n, kPad, 0.0);
   const Norms a = norms(value, n), b = norms(change, n);
-  node.up = {value, change, lo, n};
-  node.sum = a.one;
-  node.norm = a.two;
-  node.change_sum = b.one;
-  node.change_norm = b.two;
+  node.up = {{value, change, lo, n}, a.one, a.two, b.one, b.two};
   node.cut *= node.factor;
   node.change_cut *= node.factor;
 }
@@ -268,7 +235,8 @@ void correlate(TangentItem& item, Worker& worker, const TangentNode& node, const
   const int N = node.transform;
   const FftPlan& plan = *fft_plan(item.plans, N, kLanes);
   correlate_fft(g_spectrum, c.other_spectrum, g.value, c.other.value, nu, n, d, work, plan);
-  multiply_spectra_tangent<true>(g_spectrum, g_spectrum + N, c.other_spectrum, c.other_spectrum_change, N, work);
+  multiply_spectra<true>(g_spectrum, c.other_spectrum_change, N, work);
+  multiply_spectra<true, true>(g_spectrum + N, c.other_spectrum, N, work);
   fft_backward(work, d1, plan);
   if (g.count == N + 1) {
     d1[0] += g.change[N] * c.other.value[0] + g.value[N] * c.other.change[0];
@@ -420,7 +388,7 @@ void tangent_start_down(TangentItem& item, Worker& worker, int32_t i) {
   fill(value, n, 1.0);
   fill(change, n, 0.0);
   node.down = {value, change, node.up.lo, n};
-  node.overlap = node.sum;
+  node.overlap = node.up.sum;
   node.down_limit = 1;
   node.down_change_limit = 0;
   node.path = node.change_path = 0;

@@ -167,36 +167,9 @@ void tiled_up(TreeItem& item, Worker& worker, int32_t i) {
 
 void tiled_start_down(TreeItem& item, Worker& worker, int32_t i) {
   const Interval reach = item.reach[item.tree->leaves + i];
-  Tiled ones = new_tiled(worker, reach.hi - reach.lo + 1);
-  for (int t = 0; t < ones.tiles(); t++) {
-    double buffer[kTile];
-    for (int k = 0; k < kTile; k++) buffer[k] = t * kTile + k < ones.length ? 1.0 : 0.0;
-    vec v[kTileRows];
-    for (int r = 0; r < kTileRows; r++) v[r] = load(buffer + r * kLanes);
-    settle_tile(ones, t, v, 0.0, Loss());
-  }
+  const Tiled ones = tiled_of(worker, reach.hi - reach.lo + 1, [](int) { return 1.0; });
   item.down[i] = as_message(ones, reach.lo, 0.0);
   item.notes[i].lost_down = -__builtin_inf();
-}
-
-// Posterior log-distribution of the count.
-static void write_beliefs(TreeItem& item, int32_t i) {
-  const Message u = item.up[i], d = item.down[i];
-  double* out = item.log_beliefs + item.tree->table_offset[i];
-  const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
-  double largest = -__builtin_inf();
-  for (int k = lo; k < hi; k++) {
-    const int ju = k - u.lo, jd = k - d.lo;
-    if (u.value[ju] > 0 && d.value[jd] > 0)
-      out[k] = (u.exponent[ju / kTile] + d.exponent[jd / kTile]) * kLn2 +
-               (real::log(u.value[ju]) + real::log(d.value[jd]));
-    largest = max(largest, out[k]);
-  }
-  if (largest == -__builtin_inf()) return;
-  double sum = 0;
-  for (int k = lo; k < hi; k++) sum += real::exp(out[k] - largest);
-  const double log_sum = largest + real::log(sum);
-  for (int k = lo; k < hi; k++) out[k] -= log_sum;
 }
 
 // Two bounds on what losses did to the message: the floor itself, and the losses' share of Z over the posterior
@@ -256,9 +229,19 @@ static void down_to_child(TreeItem& item, Worker& worker, NodeNotes& above, int3
 void tiled_down(TreeItem& item, Worker& worker, int32_t i) {
   const TreeView& tree = *item.tree;
   const bool table = tree.table_offset[i] >= 0;
-  if (item.log_beliefs && table) write_beliefs(item, i);
   const TiledUp a(item, tree.left[i]), b(item, tree.right[i]);
   const Message d = item.down[i];
+  if (item.log_beliefs && table)
+    write_beliefs(item, i, [u = item.up[i], d](int k, int valid) {
+      vec x = splat(-__builtin_inf());
+      for (int l = 0; l < valid; l++) {
+        const int ju = k + l - u.lo, jd = k + l - d.lo;
+        if (u.value[ju] > 0 && d.value[jd] > 0)
+          x[l] = (u.exponent[ju / kTile] + d.exponent[jd / kTile]) * kLn2 +
+                 (real::log(u.value[ju]) + real::log(d.value[jd]));
+      }
+      return x;
+    });
   NodeNotes& note = item.notes[i];
   Tiled g = view(d, note.lost_down > -__builtin_inf());
   if (!note.exact) {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/interval.hpp"
+#include "base/constants.hpp"
 #include "base/worker.hpp"
 
 namespace tallytree {
@@ -31,16 +31,19 @@ struct Message {
 
 // What a node remembers for the way down and for the certificate. "Relative to Z" means: as a share of the total
 // weight, which at every node is <up, down>.
-struct NodeNotes {
+struct UpNotes {
+  double sum, norm2;  // of the up values
+  double smallest;    // smallest positive up value
+  double lost_up;     // log2 of the absolute error that underflow may have caused in the up values
+  double trimmed;     // mass of up values cut off at the ends; this and `exact` are of the "fft" method only
+  bool exact;         // nothing below was transformed or cut, and the subtree is small
+};
+struct NodeNotes : UpNotes {
   double table_exponent;  // the table is used as f * 2^-table_exponent, so that it is at most about 1
   double shift;           // up = f c 2^-shift: the power of two taken out after the merge
-  double sum, norm2;      // of the up values
-  double smallest;        // smallest positive up value
   double rounding;        // variance of this merge's relative rounding error, in squared unit round-offs
-  double lost_up;         // log2 of the absolute error that underflow may have caused in the up values
-  double lost_down;       // the same for the down values
+  double lost_down;       // as lost_up, for the down values
   // The rest serves the "fft" method only.
-  double trimmed;         // mass of up values cut off at the ends
   double outside_table;   // largest table value (scaled) at counts that were cut off
   double overlap;         // <up, down>
   double down_limit;      // upper bound of the down values, also at counts that were cut off
@@ -52,7 +55,6 @@ struct NodeNotes {
   int32_t transform;      // their length; 0: merged directly
   double wave_error;      // of every value of a wave before the table came in (see WaveMessage)
   double block_bound, block_amplification, block_message;  // largest of a block's leaves
-  bool exact;             // nothing below was transformed or cut, and the subtree is small
   bool probe_starts;      // the probe of this node was not passed down to it
 };
 
@@ -135,11 +137,14 @@ struct DualMessage {
   double *value, *change;
   int32_t lo, length;
 };
+struct DualUp : DualMessage {
+  double sum, norm, change_sum, change_norm;  // 1-norms and 2-norms of both parts
+};
 
 // What an inner node remembers. Errors are shares of Z, or of Z times the size of the direction for derivatives.
 struct TangentNode {
-  DualMessage up, down;
-  double sum, norm, change_sum, change_norm;  // of up: 1-norms and 2-norms of both parts
+  DualUp up;
+  DualMessage down;
   double factor;                              // up = f c factor
   double log_top, table_limit;                // the table is used as f e^-log_top; its largest value, also where cut off
   double direction_limit;                     // largest |h|

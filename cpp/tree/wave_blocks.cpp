@@ -1,4 +1,4 @@
-#include "tree/wave_blocks.hpp"
+#include "tree/spectral_blocks.hpp"
 #include "base/constants.hpp"
 
 #include <algorithm>

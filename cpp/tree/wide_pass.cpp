@@ -61,33 +61,6 @@ void wide_start_down(TreeItem& item, Worker& worker, int32_t i) {
   item.down[i] = {ones, zeros, reach.lo, n, 0.0};
 }
 
-// Posterior log-distribution of the count, normalised with exponents relative to the largest product.
-static void write_beliefs(TreeItem& item, int32_t i) {
-  const Message u = item.up[i], d = item.down[i];
-  double* out = item.log_beliefs + item.tree->table_offset[i];
-  const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
-  const double *uv = u.value - u.lo, *ue = u.exponent - u.lo, *dv = d.value - d.lo, *de = d.exponent - d.lo;
-  double top = kZeroExponent;
-  for (int k = lo; k < hi; k++) top = max(top, ue[k] + de[k]);
-  if (top <= kZeroExponent / 2) return;
-  double sum = 0;
-  for (int k = lo; k < hi; k++) sum += uv[k] * dv[k] * pow2(ue[k] + de[k] - top);
-  const double log_sum = real::log(sum);
-  for (int k = lo; k < hi; k++)
-    if (uv[k] > 0 && dv[k] > 0) out[k] = (ue[k] + de[k] - top) * kLn2 + (real::log(uv[k] * dv[k]) - log_sum);
-}
-
-static void finish_leaf(TreeItem& item, int32_t leaf, const double* value, const double* exponent) {
-  const Interval reach = item.reach[leaf];
-  const double off = reach.lo == 0 ? value[0] : 0.0, on = reach.hi == 1 ? value[1 - reach.lo] : 0.0;
-  item.leaf_bound[leaf] = item.leaf_amplification[leaf] = 0;
-  if (off > 0 && on > 0) {
-    item.messages[leaf] = (exponent[1] - exponent[0]) * kLn2 + real::log(on / off) + item.tilt;
-  } else {
-    item.messages[leaf] = on > 0 ? __builtin_inf() : off > 0 ? -__builtin_inf() : 0.0;
-  }
-}
-
 static void down_to_child(TreeItem& item, Worker& worker, int32_t child, const Message& sibling, const double* g,
                           const double* g_exponent, int g_lo) {
   const int32_t leaves = item.tree->leaves;
@@ -100,7 +73,10 @@ static void down_to_child(TreeItem& item, Worker& worker, int32_t child, const M
   const ptrdiff_t start = reach.lo + sibling.lo - g_lo;
   correlate_wide(g + start, g_exponent + start, {sibling.value, sibling.exponent, sibling.length}, out, out_exponent,
                  n);
-  if (leaf) return finish_leaf(item, child, out, out_exponent);
+  if (leaf) {
+    item.leaf_bound[child] = item.leaf_amplification[child] = 0;
+    return write_message(item, child, out, n == 2 ? (out_exponent[1] - out_exponent[0]) * kLn2 : 0.0);
+  }
   take_out_scale(out, out_exponent, n);
   item.down[child - leaves] = {out, out_exponent, reach.lo, n, 0.0};
 }
@@ -109,7 +85,16 @@ void wide_down(TreeItem& item, Worker& worker, int32_t i) {
   const TreeView& tree = *item.tree;
   const Message d = item.down[i];
   const bool table = tree.table_offset[i] >= 0;
-  if (item.log_beliefs && table) write_beliefs(item, i);
+  if (item.log_beliefs && table) {
+    const Message u = item.up[i];
+    double top = kZeroExponent;  // taken out, so that logarithms of counts that matter are not large
+    for (int k = max(u.lo, d.lo); k < min(u.lo + u.length, d.lo + d.length); k++)
+      top = max(top, u.exponent[k - u.lo] + d.exponent[k - d.lo]);
+    write_beliefs(item, i, [&](int k, int valid) {
+      const vec e = load_part(u.exponent + k - u.lo, valid, 0.0) + load_part(d.exponent + k - d.lo, valid, 0.0);
+      return (e - top) * kLn2 + log(load_part(u.value + k - u.lo, valid, 0.0) * load_part(d.value + k - d.lo, valid, 0.0));
+    });
+  }
 
   LeafPair pair_a, pair_b;
   const int32_t l = tree.left[i], r = tree.right[i];

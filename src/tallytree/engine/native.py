@@ -256,7 +256,7 @@ def _over_clusters(verb: str, problem: ForestProblem, *arguments: Any) -> Any:
 
 def forest_best(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
     """A best configuration of one rooted forest without counts, and its weight."""
-    value, states = _extension().forest_best(*rooted, log_leaf, log_edge)
+    value, states = _extension().forest_best(rooted, log_leaf, log_edge)
     return value, _usual(states)
 
 
@@ -269,12 +269,12 @@ def forest_means(
     rooted: tuple[NDArray[Any], ...], leaf: Float64, edges: Float64, everything: bool = False
 ) -> Any:
     """Belief propagation on a rooted forest: marginals, and with `everything` all other answers."""
-    return _extension().forest_means(*rooted, leaf, edges, everything)
+    return _extension().forest_means(rooted, leaf, edges, everything)
 
 
 def forest_gauge(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
     """Weights and edge tables with what children say moved into the weights, and what was moved."""
-    return _extension().forest_gauge(*rooted, log_leaf, log_edge)
+    return _extension().forest_gauge(rooted, log_leaf, log_edge)
 
 
 # -- derivatives ---------------------------------------------------------------------------------------------------

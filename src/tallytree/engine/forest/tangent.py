@@ -207,8 +207,7 @@ def _one(
     f, pushed = _transform(table), _transform(table * push)
     reach = 1.0 + np.abs(push).max(initial=0.0) + np.abs(slope).max(axis=1, initial=0.0).sum()
     counted = problem.program.counted.astype(np.int8)
-    order, parent, edge, flip = problem.structure.rooting
-    arguments = (order, parent, edge, flip, counted, leaf, edges, slope, period, f, pushed)
+    arguments = (problem.structure.rooting, counted, leaf, edges, slope, period, f, pushed)
     rounding = _rounding(len(v))
     for everything in (False, True):
         found, change, worst, law = native.forest_tangent(*arguments, everything)

@@ -1,4 +1,5 @@
-// A set with many children and no table between it and them: their counts are added by characteristic functions.
+// Parts of a nested model that are solved by characteristic functions: loose variables of a group (a wave: no tree below the
+// group), and a set with many children and no table between it and them (a star: their counts are added).
 #pragma once
 #include <vector>
 
@@ -7,6 +8,23 @@
 #include "tree/kernels.hpp"
 
 namespace tallytree {
+
+// One wave of a model under way: its variables and their characteristic function.
+struct WaveState {
+  std::vector<double> gathered;  // empty where the variables lie side by side
+  std::vector<int32_t> finite;   // which of them have finite logits; empty: all
+  int32_t forced = 0;            // how many of the others are on
+  Logits logits;
+  Spectrum spectrum;
+};
+
+// False if the characteristic function cannot serve: the cavities of infinite logits, or too few finite ones.
+bool prepare_wave(const Kernels& kernels, int threads, const WaveBlock& wave, const double* nu, double tilt,
+                  bool cavities, WaveState* state);
+Interval possible_counts(const WaveState& state);
+void wave_up(const TreeKernels& kernels, const WaveBlock& wave, const WaveState& state, TreeItem& item, Worker& worker);
+void wave_down(const TreeKernels& kernels, const WaveBlock& wave, const WaveState& state, TreeItem& item,
+               Worker& worker);
 
 // What a star keeps for the way down.
 struct StarState {
