@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from ..arrays import Float64, Ints
 
 
+@dataclass(slots=True, eq=False)
 class Answer:
     """What was found for a batch of B models; arrays of the executor's own kind.
 
@@ -46,43 +48,20 @@ class Answer:
         With edges: by which arithmetic, in the order of :data:`~tallytree.engine.forest.arithmetic.ARITHMETICS`.
     """
 
-    __slots__ = (
-        "_messages", "arithmetic", "bound", "counts", "doubt", "log_beliefs", "log_edges", "log_mean", "marginals",
-        "noise", "softplus", "tilts", "vanished",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        log_mean: Any,
-        messages: Any,
-        log_beliefs: Any,
-        bound: Any,
-        *,
-        doubt: Any = None,
-        log_edges: Any = None,
-        marginals: Any = None,
-        counts: Any = None,
-        softplus: Any = None,
-        vanished: Any = None,
-        noise: Any = None,
-        tilts: Any = None,
-        arithmetic: Any = None,
-    ) -> None:
-        self.log_mean = log_mean
-        self._messages = (
-            messages  # an array, or a function that makes it: large answers are made when asked for
-        )
-        self.log_beliefs = log_beliefs
-        self.bound = bound
-        self.doubt = doubt
-        self.log_edges = log_edges
-        self.marginals = marginals
-        self.counts = counts
-        self.softplus = softplus
-        self.vanished = vanished
-        self.noise = noise
-        self.tilts = tilts
-        self.arithmetic = arithmetic
+    log_mean: Any
+    given_messages: Any  # an array, or a function that makes it: large answers are made when asked for
+    log_beliefs: Any
+    bound: Any
+    _: KW_ONLY
+    doubt: Any = None
+    log_edges: Any = None
+    marginals: Any = None
+    counts: Any = None
+    softplus: Any = None
+    vanished: Any = None
+    noise: Any = None
+    tilts: Any = None
+    arithmetic: Any = None
 
     @classmethod
     def none(cls, shape: tuple[int, int]) -> Answer:
@@ -96,7 +75,7 @@ class Answer:
 
     @property
     def messages(self) -> Any:
-        found = self._messages
+        found = self.given_messages
         return found() if callable(found) else found
 
     def patched(self, other: Answer, rows: Ints) -> Answer:
@@ -111,7 +90,7 @@ class Answer:
 
         kept = {name: merged(getattr(self, name), getattr(other, name)) for name in _BY_MODEL}
         kept["doubt"] = merged(self.probability_bound, other.probability_bound)
-        return Answer(messages=lambda: merged(self.messages, other.messages), **kept)
+        return Answer(given_messages=lambda: merged(self.messages, other.messages), **kept)
 
     def take(self, rows: Any) -> Answer:
         """The answers for some models."""
@@ -120,7 +99,7 @@ class Answer:
             return None if values is None else values[rows]
 
         kept = {name: picked(getattr(self, name)) for name in _BY_MODEL}
-        return Answer(messages=lambda: picked(self.messages), **kept)
+        return Answer(given_messages=lambda: picked(self.messages), **kept)
 
 
 _BY_MODEL = ("log_mean", "log_beliefs", "bound", "doubt", "log_edges", "vanished", "tilts", "arithmetic")

@@ -28,24 +28,30 @@ def _extension() -> Any:
     return config.settings().native
 
 
+def _call(verb: str, *arguments: Any) -> Any:
+    """Call a function of the extension with the threads and the instruction set in force."""
+    now = config.settings()
+    return getattr(now.native, verb)(*arguments, now.threads, now.level)
+
+
 # -- arrays --------------------------------------------------------------------------------------------------------
 
 
 def copies(arrays: Sequence[Float64]) -> tuple[list[Float64], list[tuple[float, float]]]:
     """Copies, and the smallest and largest number of each; NaN if there is one."""
     contiguous = [np.ascontiguousarray(a) for a in arrays]
-    made, extremes = _extension().copies(contiguous, config.threads(), config.level())
+    made, extremes = _call("copies", contiguous)
     return made, extremes
 
 
 def softplus_sums(nu: Float64) -> Float64:
     """``sum_d log(1 + e^nu_d)`` of every row."""
-    return np.asarray(_extension().softplus_sums(np.ascontiguousarray(nu), config.threads(), config.level()))
+    return np.asarray(_call("softplus_sums", np.ascontiguousarray(nu)))
 
 
 def posterior_marginals(nu: Float64, messages: Float64) -> Float64:
     """P(y = 1) from log-odds and messages."""
-    return np.asarray(_extension().posterior_marginals(nu, messages, config.threads(), config.level()))
+    return np.asarray(_call("posterior_marginals", nu, messages))
 
 
 # -- one potential over all variables ------------------------------------------------------------------------------
@@ -61,9 +67,7 @@ def flat(rows: Rows | Problem, cavities: bool = True) -> Answer:
 
 def closed_form(nu: Float64, coefficients: Float64, rates: Float64) -> Answer:
     """Standard models (B, n) with the potential ``sum_j coefficients[j] rates[j]^c``."""
-    engine = _extension()
-    found = engine.flat_solve_powers(nu, coefficients, rates, config.threads(), config.level())
-    return _flat_answer(engine, nu, found)
+    return _flat_answer(_extension(), nu, _call("flat_solve_powers", nu, coefficients, rates))
 
 
 def has_closed_form(coefficients: NDArray[Any], rates: NDArray[Any]) -> bool:
@@ -88,22 +92,19 @@ def _flat_answer(engine: Any, nu: Float64, found: Any, counts: Any = None) -> An
 
 def chain(nu: Float64, tables: Float64) -> Answer:
     """Standard models (B, n) with tables (1 or B, n + 1), along the chain of partial sums."""
-    engine = _extension()
-    messages, totals = engine.chain(
-        np.ascontiguousarray(nu), np.ascontiguousarray(tables), config.threads(), config.level()
-    )
+    messages, totals = _call("chain", np.ascontiguousarray(nu), np.ascontiguousarray(tables))
     return Answer(totals[0], messages, None, totals[1])
 
 
 def max_plus(a: Float64, b: Float64, start: int, width: int) -> Float64:
     """``max_i a[i] + b[start + t - i]`` for t < width, row by row of (R, m) and (R, n)."""
     made = [np.ascontiguousarray(x, np.float64) for x in (a, b)]
-    return np.asarray(_extension().max_plus(*made, start, width, config.threads(), config.level()))
+    return np.asarray(_call("max_plus", *made, start, width))
 
 
 def flat_log_pmf(nu: Float64) -> Float64:
     """Log P(z = k) of every row and every k."""
-    return np.asarray(_extension().flat_log_pmf(np.ascontiguousarray(nu), config.threads(), config.level()))
+    return np.asarray(_call("flat_log_pmf", np.ascontiguousarray(nu)))
 
 
 # -- the same in chunks: see :mod:`~tallytree.engine.count.chunks` ---------------------------------------------------
@@ -113,9 +114,7 @@ Known = Sequence[tuple[Any, Any]]  # requests and what they came to
 
 def flat_reduce(nu: NDArray[Any], requests: Sequence[Any]) -> tuple[int, int, int, list[Any]]:
     """Numbers of log-odds that are -inf, +inf and NaN, and what every request comes to for the others."""
-    found: tuple[int, int, int, list[Any]] = _extension().flat_reduce(
-        nu, requests, config.threads(), config.level()
-    )
+    found: tuple[int, int, int, list[Any]] = _call("flat_reduce", nu, requests)
     return found
 
 
@@ -143,7 +142,7 @@ def flat_count_law(n: int, known: Known, tilt: float, normed: bool) -> tuple[lis
 
 def flat_map(solution: Float64, nu: NDArray[Any], out: NDArray[Any], marginals: bool) -> None:
     """Posterior log-odds or marginals of a chunk."""
-    _extension().flat_map(solution, nu, out, marginals, config.threads(), config.level())
+    _call("flat_map", solution, nu, out, marginals)
 
 
 # -- binary trees --------------------------------------------------------------------------------------------------
@@ -206,8 +205,7 @@ def draw_small(
 
 def draw_given_count(nu: Float64, count: int, key: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
     """One configuration of variables of finite log-odds, given how many are on; False if that is not to be had."""
-    nu = np.ascontiguousarray(nu)
-    return bool(_extension().draw_given_count(nu, count, key, out, config.threads(), config.level()))
+    return bool(_call("draw_given_count", np.ascontiguousarray(nu), count, key, out))
 
 
 def small_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
@@ -250,8 +248,7 @@ def cluster_maxima(
 
 def _over_clusters(verb: str, problem: ForestProblem, *arguments: Any) -> Any:
     score, leaf = np.ascontiguousarray(problem.score, np.int32), np.ascontiguousarray(problem.log_leaf)
-    run = getattr(_extension(), verb)
-    return run(*problem.program.compiled, score, leaf, *arguments, config.threads(), config.level())
+    return _call(verb, *problem.program.compiled, score, leaf, *arguments)
 
 
 def forest_best(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
@@ -287,9 +284,7 @@ def flat_tangent(nu: Float64, tables: Float64, v: Float64, h: Float64 | None, co
 
     Those of the marginals, the counts themselves if R is 0, those of the counts, and a bound.
     """
-    found: Tangent = _extension().flat_tangent(
-        nu, tables, v, h, counts, threads=config.threads(), level=config.level()
-    )
+    found: Tangent = _call("flat_tangent", nu, tables, v, h, counts)
     return found
 
 
@@ -303,9 +298,7 @@ def tree_tangent(
     direct: bool = False,
 ) -> Tangent:
     """The same on a tree, h (R, B, T) packed like the tables; `direct` merges at any cost."""
-    found: Tangent = _extension().tree_tangent(
-        _plan(program), nu, tables, v, h, counts, direct, threads=config.threads(), level=config.level()
-    )
+    found: Tangent = _call("tree_tangent", _plan(program), nu, tables, v, h, counts, direct)
     return found
 
 

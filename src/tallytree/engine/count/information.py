@@ -8,6 +8,7 @@ quadratic time, sums around the mode, for a dozen inferences, for the others.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,15 +17,38 @@ from scipy.special import expit
 
 from ...arrays import Float64
 from .. import thresholds
-from ..quadrature import integral
-from . import chain_rule, moments
+from ..forest.entropy import entropy_by_parts
+from ..problem import without_edges
+from . import moments
 from .arithmetic import UNIT_ROUNDOFF
 from .derivatives import LEFT_OUT, count_probabilities
-from .infer import pairs_of_counts, schedule_for
+from .infer import pairs_of_counts
 
 CERTIFIED = 5e-11  # relative error that expectations may have, whose estimate is made of bounds
 ENOUGH = 1e-11  # and what is made of count distributions, whose estimate only follows the rounding
 NOTHING = 1e-15  # and absolute
+
+
+_NODES = (4, 8, 16, 32, 64)
+_AGREED = 1e-11  # relative change from one number of nodes to the next at which to stop
+
+
+def integral(values: Callable[[float], Float64]) -> tuple[Float64, Float64]:
+    """``integral_0^1 values(t) dt`` of every model, and by how much it changed with the last nodes that were added.
+
+    By Gauss and Legendre, with as many nodes as it takes.
+    """
+    previous, change = None, np.array(np.inf)
+    for nodes in _NODES:
+        place, weight = np.polynomial.legendre.leggauss(nodes)
+        parts = [0.5 * w * values(float(0.5 * (at + 1.0))) for at, w in zip(place, weight)]
+        total = np.sum(parts, axis=0)
+        if previous is not None:
+            change = np.abs(total - previous)
+            if np.all(change <= np.maximum(_AGREED * total, NOTHING)):
+                break
+        previous = total
+    return np.asarray(np.maximum(total, 0.0)), change  # rounding alone could make it negative
 
 
 def entropy_of(solver: Any) -> tuple[Float64, Float64]:
@@ -86,9 +110,7 @@ def _from_distributions(solver: Any) -> Float64:
         return quick
     out, part = quick.copy(), problem.take(rows)
     if pairs_of_counts(problem.tree.program) * len(rows) <= thresholds.LARGEST_WALK:
-        wide = np.broadcast_to(part.tables, (len(rows), problem.tree.program.table_total))
-        schedule = schedule_for(problem.tree.program, wide)
-        out[rows] = chain_rule.entropy(problem.tree.program, schedule, part.nu, wide)
+        out[rows] = entropy_by_parts(without_edges(problem.tree.program, part.nu, part.tables))
         return out
     found, change = _around_mode(type(solver)(part, solver.method))
     out[rows] = np.where(change <= np.maximum(ENOUGH * found, NOTHING), found, np.maximum(quick[rows], 0.0))

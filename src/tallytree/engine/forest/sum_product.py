@@ -40,7 +40,7 @@ class ForestPass(ForestValues):
         self.log_edges = np.full((self.batch, problem.log_edge.shape[1], self.k, self.k), -math.inf)
         self.log_counts = np.full((self.batch, problem.tables.shape[1]), -math.inf)
         roots = (np.arange(self.batch)[:, None] * n + program.roots).reshape(-1)
-        self.adjoint[self.up.base[roots]] = ar.one
+        self.adjoint[self.root_cells] = ar.one
         self.reach[roots, 0] = 1.0
         for chunk in reversed(self.tape):
             self._pull(chunk)

@@ -149,14 +149,18 @@ class ForestValues:
         """
         scales = self.log_scale.reshape(self.batch, self.program.n_nodes)
         if not self.arithmetic.anchored:
-            roots = (np.arange(self.batch)[:, None] * self.program.n_nodes + self.program.roots).reshape(-1)
-            values = self.up.buffer[self.up.base[roots]].reshape(self.batch, -1)
+            values = self.up.buffer[self.root_cells]
             if constants is not None:
                 values = np.concatenate([values, self.arithmetic.enter(constants)], axis=1)
             return self.arithmetic.log_product(values)
         if not np.isfinite(scales).all():
             return np.asarray(scales.sum(1))
         return np.array([math.fsum(row) for row in scales.tolist()])
+
+    @property
+    def root_cells(self) -> Ints:
+        """Where the values of the roots are, single numbers, (B, n_roots)."""
+        return self.up.base[np.arange(self.batch)[:, None] * self.program.n_nodes + self.program.roots]
 
     def _states(self, kind: int) -> int:
         return (1, self.k, self.k * self.k)[kind]
