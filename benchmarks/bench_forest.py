@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import tallytree as tt
-from tallytree.engine.forest import configurations, maxima
+from tallytree.engine.forest import maxima
 
 SHAPES = ("path", "star", "caterpillar", "random")
 REPEATS = 5
@@ -127,8 +127,8 @@ def best(rng: np.random.Generator) -> None:
             problem = model._solver.problem
             problem.program.compiled  # noqa: B018 - the analysis of the structure, done once
             works = [
-                lambda p=problem: configurations.best(p),
-                lambda p=problem: configurations.max_beliefs(p),
+                lambda p=problem: maxima.best(p),
+                lambda p=problem: maxima.max_beliefs(p),
             ]
             if n <= 2**16:
                 works += [lambda p=problem: maxima.solve(p, states=True), lambda p=problem: maxima.solve(p)]

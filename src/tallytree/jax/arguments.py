@@ -174,7 +174,7 @@ def _assemble(
 def _fold_singletons(
     xp: Any, tree: CountTree, nu: Any, tables: Sequence[Any], constant: Any
 ) -> tuple[Any, Any]:
-    """Tables of single variables, multiplied into the leaves; see :mod:`tallytree.engine.count.leaves`."""
+    """Tables of single variables, multiplied into the leaves; see :mod:`tallytree.engine.count.moments`."""
     alone = tree.singleton_groups.tolist()
     log0 = xp.where(nu == math.inf, -math.inf, 0.0)
     log1 = xp.where(nu == math.inf, 0.0, nu)

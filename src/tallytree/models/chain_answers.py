@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..arrays import Float64, Ints, Size
-from ..engine.forest import configurations
+from ..engine.forest import maxima, walk
 from ..engine.forest.tangent import Direction, moving_derivatives
 from ..errors import ParameterError
 from .base import rows_of
@@ -97,7 +97,7 @@ class ChainAnswers(ChainCore):
         """
         shape = checks.shape("size", size)
         generator = checks.generator(rng)
-        found = configurations.draw(self._problem, self._answer, math.prod(shape), generator)
+        found = walk.draw(self._problem, self._answer, math.prod(shape), generator)
         found[:, ~self._inside] = -1
         return found.reshape(*shape, *self._batch_shape, self.n_positions)
 
@@ -127,7 +127,7 @@ class ChainAnswers(ChainCore):
         >>> tt.ChainModel([[0.0, 1.0], [0.0, 2.0]], np.zeros((2, 2)), tt.exactly(1)).mode()
         array([0, 1])
         """
-        states, values = configurations.best(self._problem)
+        states, values = maxima.best(self._problem)
         self._check_possible(values)
         states[~self._inside] = -1
         return states.reshape(*self._batch_shape, self.n_positions)

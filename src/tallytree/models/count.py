@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from .. import checks, display
 from ..checks import configurations
 from ..engine.answer import Answer
-from ..engine.count import incremental, moments
+from ..engine.count import moments
 from ..errors import StructureError
 from ..memo import answer
 from ..structure.nested.count_tree import CountTree
@@ -217,17 +217,15 @@ class CountModel(Configurations, SecondOrder, Information):
             return
         if np.isneginf(new.constant).any():  # a contradiction, which an inference of its own finds
             return
-        changed = incremental.changed_variables(self._tree, old.nu, new.nu)
+        changed = moments.changed_variables(self._tree, old.nu, new.nu)
         if changed is None:
             return
-        if incremental.only_free(self._tree, changed):
+        if moments.only_free(self._tree, changed):
             found = solved.sums
             model._solver.__dict__["sums"] = Answer(found.log_mean, lambda: found.messages, None, found.bound)
         elif len(changed) == 1 and log_norm is not None and self._tree.singleton_groups.size == 0:
             d = int(changed[0])
-            changed_norm = incremental.changed_log_norm(
-                log_norm, self._odds[:, d], old.nu[:, d], new.nu[:, d]
-            )
+            changed_norm = moments.changed_log_norm(log_norm, self._odds[:, d], old.nu[:, d], new.nu[:, d])
             if changed_norm is not None:
                 model.__dict__["_log_norm"] = changed_norm
 

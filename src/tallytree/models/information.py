@@ -18,7 +18,7 @@ from .. import checks
 from ..arrays import Float64, Ints
 from ..engine import divergence, maximize, thresholds
 from ..engine.count import moments
-from ..engine.forest import configurations
+from ..engine.forest import maxima
 from ..engine.problem import ForestProblem, Problem
 from ..errors import ParameterError
 from ..memo import answer
@@ -295,4 +295,4 @@ def _allows(problem: ForestProblem, evidence: dict[int, int]) -> NDArray[np.bool
     leaf = problem.log_leaf.copy()
     for v, value in evidence.items():
         leaf[:, v, 1 - value] = -math.inf
-    return np.asarray(configurations.best(replace(problem, log_leaf=leaf))[1] > -math.inf)
+    return np.asarray(maxima.best(replace(problem, log_leaf=leaf))[1] > -math.inf)

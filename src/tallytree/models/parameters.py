@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..arrays import Float64
 from ..engine import masks
-from ..engine.count.leaves import Folded, fold_singletons
+from ..engine.count.moments import Folded, fold_singletons
 from ..engine.memory import WORTH_A_BLOCK, frozen_copies, is_frozen
 from ..errors import ParameterError
 from ..memo import Caching, cached

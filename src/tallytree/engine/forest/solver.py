@@ -15,12 +15,11 @@ from ..answer import Answer, Derivatives
 from ..log_sums import accurate_sum
 from ..problem import ForestProblem
 from ..solver import Solver
-from . import configurations
+from . import maxima, walk
 from .arithmetic import UNIT_ROUNDOFF, Wide
 from .certificate import largest_entries, log_odds
 from .entropy import entropy
 from .ladder import infer, relative_counts
-from .maxima import log_weights, relative
 from .tangent import Direction, forest_derivatives, moving_derivatives, serves
 from .values import ForestValues
 
@@ -62,14 +61,14 @@ class ForestSolver(Solver):
     @answer
     def _at_best(self) -> tuple[Float64, Float64]:
         """Log-weights of the parts of a best configuration (B, D + E + S), and log Z relative to it, (B,)."""
-        states = configurations.best(self.problem)[0]
-        at = log_weights(self.problem, states)
-        return np.concatenate(at, axis=1), np.asarray(infer(relative(self.problem, at)).log_mean)
+        states = maxima.best(self.problem)[0]
+        at = maxima.log_weights(self.problem, states)
+        return np.concatenate(at, axis=1), np.asarray(infer(maxima.relative(self.problem, at)).log_mean)
 
     def log_prob(self, states: Ints) -> tuple[Float64, Float64]:
         """From weights relative to those of a best configuration."""
         anchor, log_norm = self._at_best
-        below = [np.concatenate(log_weights(self.problem, y), axis=1) - anchor for y in states]
+        below = [np.concatenate(maxima.log_weights(self.problem, y), axis=1) - anchor for y in states]
         total = accurate_sum(np.reshape(below, (*states.shape[:2], -1)))
         return total - log_norm, np.abs(total) + np.abs(log_norm)
 
@@ -97,7 +96,7 @@ class ForestSolver(Solver):
         return entropy(self.problem, self.sums, counts)
 
     def draw(self, count: int, rng: np.random.Generator) -> States:
-        return configurations.draw(self.problem, self.sums, count, rng).astype(np.uint8)
+        return walk.draw(self.problem, self.sums, count, rng).astype(np.uint8)
 
     def draw_active(self, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
         dense = self.draw(count, rng)
@@ -106,15 +105,15 @@ class ForestSolver(Solver):
         return np.nonzero(rows)[1].astype(np.int64), starts.astype(np.int64)
 
     def best(self) -> tuple[States, Float64]:
-        states, values = configurations.best(self.problem)
+        states, values = maxima.best(self.problem)
         return states.astype(np.uint8), values
 
     def max_marginals(self) -> Float64:
-        return once(self, "max_marginals", lambda: configurations.max_beliefs(self.problem))
+        return once(self, "max_marginals", lambda: maxima.max_beliefs(self.problem))
 
     def max_counts(self, set_id: int) -> Float64:
         offset = self.problem.offset
-        found = once(self, "max_counts", lambda: configurations.max_counts(self.problem))
+        found = once(self, "max_counts", lambda: maxima.max_counts(self.problem))
         return np.asarray(found[:, offset[set_id] : offset[set_id + 1]])
 
     def joint(self, rows: Ints) -> Float64:

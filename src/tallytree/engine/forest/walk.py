@@ -13,9 +13,14 @@ import numpy as np
 from ...arrays import Float64, Ints
 from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX
-from .arithmetic import MaxPlus
+from ..answer import Answer
+from ..problem import ForestProblem
+from .arithmetic import ARITHMETICS, Direct, Fourier, LogSpace, MaxPlus
+from .ladder import SMALL, tilted
+from .plain import balanced
 from .values import Chunk, ForestValues
 
+_CELLS = 1 << 24  # cells of states kept at a time
 _TERMS = 1 << 20  # terms weighed at a time
 
 
@@ -165,3 +170,24 @@ def _entries(x: Float64, p: Ints, q: Ints, r: Ints, count: Ints, row: Ints) -> F
     last = r[:, None, None] if x.shape[2] > 1 else 0
     found = x[first, middle, last, count[:, None, :], row[:, None, None]]
     return np.broadcast_to(found, (len(row), len(q), count.shape[1]))
+
+
+@np.errstate(all="ignore")
+def draw(problem: ForestProblem, answer: Answer, size: int, rng: np.random.Generator) -> Ints:
+    """Exact joint samples, (size, B, D), from passes like those that gave the answer."""
+    out = np.zeros((size, len(problem), problem.program.n_variables), np.int64)
+    for number, certified in enumerate(ARITHMETICS):
+        rows = np.flatnonzero(answer.arithmetic == number)
+        if not len(rows):
+            continue
+        kind = Direct if certified is Fourier and problem.longest <= 16 * SMALL else certified
+        part = problem.take(rows)
+        if kind is not LogSpace:
+            part = balanced(tilted(part, answer.tilts[rows])[0])[0]
+        passes = ForestValues(part, kind())
+        passes.upward()
+        room = max(1, _CELLS // max(1, len(rows) * problem.program.n_nodes))
+        for i in range(0, size, room):
+            count = min(room, size - i)
+            out[i : i + count, rows] = Walk(passes, count, rng).run()
+    return out

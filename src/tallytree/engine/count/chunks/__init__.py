@@ -2,7 +2,7 @@
 
 ``reduce`` turns a chunk of log-odds into sums; ``merge`` adds the sums of chunks; ``solve`` is a conversation that asks
 for sums until its certificate holds and ends with a solution; ``map_logits`` turns the solution and a chunk into
-posterior log-odds or marginals. ``laws`` has what exact joint draws need. Who runs reduce and map does not matter; the
+posterior log-odds or marginals. Draws are in ``counts``. Who runs reduce and map does not matter: the
 same chunks give the same bits.
 
     conversation = solve(table)                          # anything with the methods of `CountTable`
@@ -17,8 +17,16 @@ same chunks give the same bits.
     answers = [map_logits(chunk, solution.mapping, "marginals") for chunk in chunks]
 """
 
-from .counts import CountWindow, count_windows
-from .laws import Total, draw_gathered, draw_given_count, draw_total, law_of, law_sums
+from .counts import (
+    CountWindow,
+    Total,
+    count_windows,
+    draw_gathered,
+    draw_given_count,
+    draw_total,
+    law_of,
+    law_sums,
+)  # fmt: skip
 from .solution import CountTable, Mapping, Solution, TableArray, map_logits
 from .solve import solve, solve_chunks
 from .sums import Request, Sums, merge, reduce
