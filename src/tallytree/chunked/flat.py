@@ -105,6 +105,13 @@ class CountPotential:
         low, high = max(low, least), min(high, most)
         return self._first(low, high, 1), self._first(low, high, -1)
 
+    def allows_none(self, least: int, most: int) -> InfeasibleError:
+        """What to say where no count from `least` to `most` is possible."""
+        return InfeasibleError(
+            f"the model gives probability zero to every configuration: between {least:,} and {most:,} variables can be "
+            f"on, and {self} allows none of these counts, or evidence contradicts log-odds of -inf or inf."
+        )
+
     def _support(self) -> tuple[int, int]:
         """An interval that holds every possible count."""
         if isinstance(self.potential, Product):
@@ -208,11 +215,7 @@ class Flat:
         self.error_bound = self.solution.error_bound
         if self.log_partition == -math.inf:
             sums = self.solution.sums
-            raise InfeasibleError(
-                "the model gives probability zero to every configuration: "
-                f"between {sums.forced:,} and {sums.size - sums.excluded:,} variables can be on, and {potential} "
-                "allows none of these counts, or evidence contradicts log-odds of -inf or inf."
-            )
+            raise potential.allows_none(sums.forced, sums.size - sums.excluded)
 
     @property
     def _in_parts(self) -> verbs.Solution:

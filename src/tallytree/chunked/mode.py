@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float64, Ints
-from ..errors import InfeasibleError
 from .chunk import Loaded
 from .flat import CountPotential
 from .passes import Job, Passes, added
@@ -173,10 +172,7 @@ def find(passes: Passes, potential: CountPotential) -> Best:
     least, most = seen.forced, passes.source.length - seen.excluded
     low, high = potential.support_within(least, most)
     if low > high or seen.constant == -math.inf:
-        raise InfeasibleError(
-            f"the model gives probability zero to every configuration: between {least:,} and {most:,} variables can "
-            f"be on, and {potential} allows none of these counts."
-        )
+        raise potential.allows_none(least, most)
     if potential.is_interval:
         # S is concave and rises while log-odds are positive: the best count is the nearest one allowed.
         low = high = min(max(least + seen.positive, low), high)

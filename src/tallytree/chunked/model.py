@@ -14,9 +14,9 @@ from ..engine.count.chunks import CountWindow
 from ..errors import ParameterError
 from ..memo import Caching, answer, once
 from . import mode as modes
-from .chunk import check_dtype, more_evidence, weigh
+from .chunk import more_evidence, weigh
 from .flat import CountPotential, Flat
-from .passes import Answers, Job, Passes, answer_in_layout, as_executor
+from .passes import Answers, Job, Passes, answer_in_layout
 from .scattered import Grouped
 from .sink import as_sink
 from .source import Source, as_source
@@ -111,24 +111,20 @@ class ChunkedCountModel(Caching):
         progress: bool = False,
         scratch: Any = None,
     ) -> None:
+        checks.one_of("scale", scale, ("logit", "prob"))
         self._source: Source = as_source(source, column=column, chunk_size=chunk_size)
-        self._dtype = check_dtype(self._source.dtype)
         self._potential = CountPotential(potential, self._source.length)
         self._evidence = more_evidence({}, {} if evidence is None else evidence, self._source.length)
-        executor = as_executor(scheduler, workers, self._source.kind == "dask")
-        checks.one_of("scale", scale, ("logit", "prob"))
-        self._passes = Passes(
-            self._source, executor, self._evidence, checks.flag("progress", progress), scale
-        )
-        self._groups = (
-            None if groups is None else Grouped(self._source, groups, group_potential, chunk_size, scratch)
-        )
-        if groups is None and group_potential is not None:
+        self._passes = Passes(self._source, self._evidence, progress, scale, scheduler, workers)
+        self._groups = None
+        if groups is not None:
+            self._groups = Grouped(self._source, groups, group_potential, chunk_size, scratch)
+        elif group_potential is not None:
             raise ParameterError(
                 "`group_potential` arrived without `groups`, the column that says who is where."
             )
         self._options = {
-            "scheduler": executor, "progress": progress, "scratch": scratch,
+            "scheduler": self._passes.executor, "progress": progress, "scratch": scratch,
             "scale": scale, "groups": groups, "group_potential": group_potential, "chunk_size": chunk_size,
         }  # fmt: skip
 
@@ -508,7 +504,8 @@ class ChunkedCountModel(Caching):
         return modes.find(self._passes, self._potential)
 
     def _vector(self, what: str, out: Any, overwrite: bool) -> Any:
-        return self._written(what, lambda: self._solver.map(what, self._dtype), out, self._dtype, overwrite)
+        dtype = self._passes.dtype
+        return self._written(what, lambda: self._solver.map(what, dtype), out, dtype, overwrite)
 
     def _written(
         self, what: str, job: Callable[[], Job], out: Any, dtype: np.dtype[Any], overwrite: bool, *more: Any

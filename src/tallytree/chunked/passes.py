@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .. import checks, config
 from .._progress import Progress
 from ..errors import ParameterError
-from .chunk import Chunk, Evidence, InDask, Loaded, Reading, comes_from, fingerprint, load, require
+from .chunk import Chunk, Evidence, Loaded, Reading, check_dtype, comes_from, fingerprint, load, require
 from .sink import Entry, Sink, Writer
 from .source import Source
 
@@ -216,7 +216,7 @@ class Cluster:
     def node(self, task: Task, reading: Reading) -> Any:
         columns = (reading.chunk, *reading.beside)
         # Blocks are arguments of their own: Dask puts their numbers in the place of what it has to compute first.
-        blocks = [column.block if isinstance(column, InDask) else None for column in columns]
+        blocks = [getattr(column, "block", None) for column in columns]
         held: list[Any] = [None if block is None else _NONE for block in blocks]
         run = partial(_run, task, reading.given(held))
         return self._dask.delayed(run, pure=False, traverse=False)(blocks)
@@ -258,21 +258,24 @@ class Passes:
     def __init__(
         self,
         source: Source,
-        executor: Executor,
         evidence: Mapping[int, int],
         progress: bool,
         scale: str = "logit",
+        scheduler: Any = None,
+        workers: int | None = None,
     ) -> None:
-        self.source, self.executor, self.progress = source, executor, progress
-        self.known, self.scale = dict(evidence), scale
+        self.source, self.dtype = source, check_dtype(source.dtype, source.label)
+        self.executor = as_executor(scheduler, workers, source.kind == "dask")
+        self.progress, self.scale = checks.flag("progress", progress), scale
+        self.known = dict(evidence)
         self._index = np.array(sorted(evidence), np.int64)
         self._value = np.array([evidence[i] for i in self._index.tolist()], bool)
         self.seen: dict[int, int] = {}
-        require_travelling(source, executor)
+        require_travelling(source, self.executor)
 
     def over(self, source: Source, evidence: Mapping[int, int]) -> Passes:
         """Passes over another source by the same executor."""
-        return Passes(source, self.executor, evidence, self.progress, self.scale)
+        return Passes(source, evidence, self.progress, self.scale, self.executor)
 
     def evidence(self, chunk: Chunk) -> Evidence | None:
         first, last = np.searchsorted(self._index, [chunk.start, chunk.stop])

@@ -16,9 +16,9 @@ from ..engine.law import Law, least_reached, most_left
 from ..errors import ParameterError
 from ..memo import Caching, answer
 from ..potentials import Potential, at_least, at_most, exactly, uniform
-from .chunk import Loaded, check_dtype
+from .chunk import Loaded
 from .flat import Reductions, log_mean, solved_together
-from .passes import Passes, added, as_executor
+from .passes import Passes, added
 from .source import as_source
 
 _LOG_HALF = math.log(0.5)
@@ -85,10 +85,7 @@ class ChunkedPoissonBinomial(Caching):
             raise ParameterError(f"Give exactly one of `probs` and `logits`; {what} arrived.")
         label, given = ("logits", logits) if probs is None else ("probs", probs)
         source = as_source(given, label=label, column=column, chunk_size=chunk_size)
-        check_dtype(source.dtype, label)
-        executor = as_executor(scheduler, workers, source.kind == "dask")
-        scale = "logit" if probs is None else "prob"
-        self._passes = Passes(source, executor, {}, checks.flag("progress", progress), scale)
+        self._passes = Passes(source, {}, progress, label.removesuffix("s"), scheduler, workers)
 
     @answer
     def _reductions(self) -> Reductions:
