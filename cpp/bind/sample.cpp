@@ -4,7 +4,6 @@
 
 #include "base/parallel.hpp"
 #include "bind/bindings.hpp"
-#include "sample/halves.hpp"
 #include "sample/tree.hpp"
 
 namespace tallytree {

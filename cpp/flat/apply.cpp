@@ -1,34 +1,122 @@
-// Pass 2 of the flat solver: a mixture of solved pieces becomes marginals or messages, one variable at a time.
+// Pass 2 of the flat solver: a mixture of solved pieces becomes marginals or messages, or their derivatives, one variable at
+// a time.
+//
+// In a piece with share W the log-odds of variable i are T = t_i + log r(t_i); with m = sigmoid(T) the derivative is
+//   W (m d log W + m (1 - m) ((v_i - shift) (1 + slope(t_i)) + change(t_i))),
+// where `shift` is the part of the direction that moves all variables alike and is counted in the table.
+#include "base/deviation.hpp"
 #include "base/real.hpp"
-#include "flat/series.hpp"
+#include "flat/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 namespace {
 
-// log r of one piece for a variable whose deviation is not small, by the sum over frequencies.
-double ratio_by_frequencies(const FlatPieceView& piece, double p, double q) {
-  vec d0 = vec{}, d1 = vec{};
-  for (int m = 0; m < piece.frequencies; m += kLanes) {
-    const vec c = load(piece.cos_w + m), s = load(piece.sin_w + m);
-    const vec gr = load(piece.wave_re + m), gi = load(piece.wave_im + m);
-    const vec x = q + p * c, y = p * s, inv = 1.0 / (x * x + y * y);
-    const vec hr = (gr * x + gi * y) * inv, hi = (gi * x - gr * y) * inv;
-    d0 += hr;
-    d1 += hr * c - hi * s;
+constexpr int kAtOnce = 4;  // vectors under way: they hide the latency of Clenshaw's recurrence
+
+// Chebyshev series of `width` vectors by Clenshaw's recurrence.
+template <int width>
+inline void clenshaw(const double* series, int terms, const vec* x, vec* value) {
+  vec b1[width], b2[width], two_x[width];
+  for (int g = 0; g < width; g++) b1[g] = b2[g] = vec{}, two_x[g] = x[g] + x[g];
+  for (int j = terms - 1; j > 0; j--)
+#pragma GCC unroll 4
+    for (int g = 0; g < width; g++) {
+      const vec b0 = two_x[g] * b1[g] + (series[j] - b2[g]);
+      b2[g] = b1[g];
+      b1[g] = b0;
+    }
+  for (int g = 0; g < width; g++) value[g] = x[g] * b1[g] + (series[0] - b2[g]);
+}
+
+// A series of a piece: in x = tanh(t / 2), or, when split, in delta on [0, 2 kLargeDeviation], one for each likely state,
+// of which those are evaluated that are needed. Larger deviations are the caller's.
+inline vec series_at(const double* series, int terms, bool split, const Deviation& d) {
+  vec value;
+  if (!split) {
+    const vec x = d.sign * (1.0 - d.delta);
+    clenshaw<1>(series, terms, &x, &value);
+    return value;
   }
-  return real::log(sum_lanes(d1) / sum_lanes(d0));
+  const vec x = d.delta * (1.0 / kLargeDeviation) - 1.0;
+  vec off = vec{}, on = vec{};
+  bool any_on = false, any_off = false;
+  for (int l = 0; l < kLanes; l++) (d.sign[l] < 0 ? any_off : any_on) = true;
+  if (any_off) clenshaw<1>(series, terms, &x, &off);
+  if (any_on) clenshaw<1>(series + terms, terms, &x, &on);
+  return d.sign < 0.0 ? off : on;
+}
+
+// The two sides of a leaf, off and on, by their sums over frequencies, and the slope of log(on / off) in t.
+struct LeafSums {
+  double off, on, slope;
+};
+
+template <bool with_slope>
+LeafSums sums_at(const FlatPieceView& piece, const double* wave_re, const double* wave_im, double p, double q) {
+  vec off = vec{}, on = vec{}, slope_off = vec{}, slope_on = vec{};
+  for (int m = 0; m < piece.frequencies; m += kLanes) {
+    const vec c = load(piece.cos_w + m), s = load(piece.sin_w + m), re = load(wave_re + m), im = load(wave_im + m);
+    const vec x = q + p * c, y = p * s, inv = 1.0 / (x * x + y * y);
+    const vec gr = (re * x + im * y) * inv, gi = (im * x - re * y) * inv;  // G / (q + p e^{iw})
+    off += gr;
+    on += gr * c - gi * s;
+    if constexpr (with_slope) {
+      // times p q (e^{iw} - 1) / (q + p e^{iw})
+      const vec kr = (p * q) * ((c - 1.0) * x + s * y) * inv, ki = (p * q) * (s * x - (c - 1.0) * y) * inv;
+      const vec lr = gr * kr - gi * ki, li = gr * ki + gi * kr;
+      slope_off += lr;
+      slope_on += lr * c - li * s;
+    }
+  }
+  const double d0 = sum_lanes(off), d1 = sum_lanes(on);
+  return {d0, d1, with_slope ? sum_lanes(slope_off) / d0 - sum_lanes(slope_on) / d1 : 0};
+}
+
+// Calls take(lane, p, q) for the leaves of a split piece whose deviations are not small.
+template <class Take>
+inline void over_large(const FlatPieceView& piece, const Deviation& d, const Take& take) {
+  for (int l = 0; piece.split && l < kLanes; l++) {
+    const double half = 0.5 * d.delta[l];
+    if (d.delta[l] < 2 * kLargeDeviation) continue;
+    if (d.sign[l] < 0) take(l, half, 1 - half);
+    else take(l, 1 - half, half);
+  }
 }
 
 vec log_ratio(const FlatPieceView& piece, const Deviation& d) {
   vec value = series_at(piece.series, piece.terms, piece.split, d);
-  for (int l = 0; piece.split && l < kLanes; l++)
-    if (d.delta[l] >= 2 * kLargeDeviation) {
-      const double half = 0.5 * d.delta[l];
-      value[l] = d.sign[l] < 0 ? ratio_by_frequencies(piece, half, 1 - half)
-                               : ratio_by_frequencies(piece, 1 - half, half);
-    }
+  over_large(piece, d, [&](int l, double p, double q) {
+    const LeafSums sums = sums_at<false>(piece, piece.wave_re, piece.wave_im, p, q);
+    value[l] = real::log(sums.on / sums.off);
+  });
   return value;
+}
+
+inline vec sigmoid(vec odds) {
+  const vec e = exp(-abs(odds));
+  return (odds < 0.0 ? e : splat(1.0)) / (1.0 + e);
+}
+
+// What one piece says of a vector of leaves; `change` has one entry per direction.
+void piece_at(const TangentPieceView& piece, int directions, vec nu, vec* marginal, vec* slope, vec* change) {
+  const vec t = nu + piece.tilt;
+  const Deviation d = deviation(t);
+  const auto family = [&](int f) { return series_at(piece.series + f * piece.stride, piece.terms, piece.split, d); };
+  vec log_ratio = family(0);
+  *slope = family(1);
+  for (int r = 0; r < directions; r++) change[r] = family(2 + r);
+  over_large(piece, d, [&](int l, double p, double q) {
+    const LeafSums sums = sums_at<true>(piece, piece.wave_re, piece.wave_im, p, q);
+    log_ratio[l] = real::log(sums.on / sums.off);
+    (*slope)[l] = sums.slope;
+    for (int r = 0; r < directions; r++) {
+      const ptrdiff_t at = (ptrdiff_t)r * piece.frequencies;
+      const LeafSums moved = sums_at<false>(piece, piece.change_re + at, piece.change_im + at, p, q);
+      change[r][l] = moved.on / sums.on - moved.off / sums.off;
+    }
+  });
+  *marginal = sigmoid(t + log_ratio);
 }
 
 inline bool one_piece(const FlatMixtureView& mixture) {
@@ -68,16 +156,21 @@ Sides mixture_sides(const FlatMixtureView& mixture, vec nu) {
 
 }  // namespace
 
-// Calls put(i, d, value) with the series at the leaves i, i + 1, ... of one vector; several vectors are under way at once.
+// The tilted logits of one vector; behind the end those of the first.
+static inline vec tilted_at(const double* nu, ptrdiff_t at, ptrdiff_t n, double tilt) {
+  const ptrdiff_t from = at < n ? at : 0;
+  return load_up_to(nu + from, n - from, 0.0) + tilt;
+}
+
+// Calls put(i, d, value) with the series at the leaves i, i + 1, ... of one vector.
 template <class Put>
-inline void over_leaves(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, const Put& put) {
-  constexpr int kAtOnce = 4;
+static inline void over_leaves(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms,
+                               const Put& put) {
   for (ptrdiff_t i = 0; i < n; i += kAtOnce * kLanes) {
     Deviation d[kAtOnce];
     vec x[kAtOnce], value[kAtOnce];
     for (int g = 0; g < kAtOnce; g++) {
-      const ptrdiff_t at = i + g * kLanes, left = n - at;
-      d[g] = deviation(load_up_to(nu + (left > 0 ? at : 0), left, 0.0) + tilt);
+      d[g] = deviation(tilted_at(nu, i + g * kLanes, n, tilt));
       x[g] = d[g].sign * (1.0 - d[g].delta);
     }
     clenshaw<kAtOnce>(series, terms, x, value);
@@ -121,14 +214,57 @@ static inline void over_messages(const double* nu, ptrdiff_t n, const FlatMixtur
 }
 
 void marginals(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {
-  over_messages(nu, n, *mixture, out, [](vec odds, vec) {
-    const vec e = exp(-abs(odds));
-    return (odds < 0.0 ? e : splat(1.0)) / (1.0 + e);
-  });
+  over_messages(nu, n, *mixture, out, [](vec odds, vec) { return sigmoid(odds); });
 }
 
 void messages(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {
   over_messages(nu, n, *mixture, out, [](vec, vec message) { return message; });
+}
+
+void tangent_apply(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t stride, const TangentView& view,
+                   double* out, ptrdiff_t out_stride) {
+  for (ptrdiff_t i = 0; i < n; i += kLanes) {
+    const vec x = load_up_to(nu + i, n - i, 0.0);
+    vec total[kMaxDirections], change[kMaxDirections], marginal, slope;
+    for (int r = 0; r < view.directions; r++) total[r] = splat(view.share_on * view.drift_on[r]);
+    for (int j = 0; j < view.pieces; j++) {
+      const TangentPieceView& piece = view.piece[j];
+      piece_at(piece, view.directions, x, &marginal, &slope, change);
+      const vec spread = marginal * (1.0 - marginal);
+      for (int r = 0; r < view.directions; r++) {
+        const vec own = (load_up_to(v + r * stride + i, n - i, 0.0) - piece.shift[r]) * (1.0 + slope) + change[r];
+        total[r] += piece.share * (marginal * piece.drift[r] + spread * own);
+      }
+    }
+    for (int r = 0; r < view.directions; r++) store_up_to(out + r * out_stride + i, total[r], n - i);
+  }
+}
+
+void tangent_apply_plain(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t stride,
+                         const TangentPieceView& piece, int directions, double* out, ptrdiff_t out_stride) {
+  for (ptrdiff_t i = 0; i < n; i += kAtOnce * kLanes) {
+    vec t[kAtOnce], x[kAtOnce], log_ratio[kAtOnce], slope[kAtOnce], change[kAtOnce], spread[kAtOnce];
+    for (int g = 0; g < kAtOnce; g++) {
+      t[g] = tilted_at(nu, i + g * kLanes, n, piece.tilt);
+      const Deviation d = deviation(t[g]);
+      x[g] = d.sign * (1.0 - d.delta);
+    }
+    clenshaw<kAtOnce>(piece.series, piece.terms, x, log_ratio);
+    clenshaw<kAtOnce>(piece.series + piece.stride, piece.terms, x, slope);
+    for (int g = 0; g < kAtOnce; g++) {
+      const vec e = exp(-abs(t[g] + log_ratio[g])), inverse = 1.0 / (1.0 + e);
+      spread[g] = (e * inverse) * inverse;
+    }
+    for (int k = 0; k < directions; k++) {
+      clenshaw<kAtOnce>(piece.series + (2 + k) * piece.stride, piece.terms, x, change);
+      for (int g = 0; g < kAtOnce; g++) {
+        const ptrdiff_t at = i + g * kLanes;
+        if (at >= n) break;
+        const vec own = (load_up_to(v + k * stride + at, n - at, 0.0) - piece.shift[k]) * (1.0 + slope[g]) + change[g];
+        store_up_to(out + k * out_stride + at, spread[g] * own, n - at);
+      }
+    }
+  }
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -76,6 +76,29 @@ struct Piece {
   std::vector<double> log_ratio;                     // series, two of them when split
   std::vector<double> wave_re, wave_im, cos_w, sin_w;  // only when split
 };
+// A table on a window of counts, and G_m = Phat_m F_m / N: see piece.cpp.
+struct Waves {
+  std::vector<double> f;           // the table on the window, at most 1, and zeros up to a multiple of 8
+  ptrdiff_t first = 0, width = 0;  // the window
+  double table_error = 0;          // its rounding
+  std::vector<double> re, im, error;
+  double value = 0;     // Z
+  double total = 0;     // error of Z by round-off
+  double left_out = 0;  // absolute error of Z, d(0), d(1) by truncation
+  double log_scale = 0, whole_scale = 0, scale_error = 0;
+};
+// False if the table allows nothing in the window.
+bool weave_table(const Source& source, const Spectrum& s, const CountTable& table, Range counts, Waves* waves);
+
+// How directions move a piece. Its series then hold those of the slope of log r and of its changes too: see
+// TangentPieceView.
+struct PieceTangent {
+  int directions = 0;
+  std::vector<double> re, im, error;  // dG_m, (directions, padded)
+  std::vector<double> size, bound;    // per direction: the largest of |v| and of f |h|; the error of d log-odds
+};
+// The series of a piece at its waves; without an answer its bound stays infinite. `tangent` may be null.
+void solve_waves(const Source& source, const Spectrum& s, const Waves& waves, Piece* piece, PieceTangent* tangent);
 // The table on `counts`; all others have probability 0. Mass that the window leaves out is part of the bound.
 Piece solve_piece(const Source& source, const Spectrum& s, const CountTable& table, Range counts);
 

@@ -9,7 +9,7 @@
   EACH(tilted_mean) EACH(exp_table) EACH(max_table) EACH(direct_scratch) EACH(direct) EACH(single_scratch) EACH(single) \
   EACH(single_pmf) EACH(messages_from_ratio) EACH(power_sums) EACH(power_marginals) EACH(power_messages) \
   EACH(chain_scratch) EACH(chain) EACH(tangent_direct_scratch) EACH(tangent_direct) EACH(weighted_sums) \
-  EACH(weighted_powers) EACH(tangent_node) EACH(tangent_apply) EACH(tangent_apply_plain)
+  EACH(weighted_powers) EACH(tangent_apply) EACH(tangent_apply_plain)
 
 namespace tallytree::TT_LEVEL {
 

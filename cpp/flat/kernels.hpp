@@ -89,7 +89,7 @@ struct PowerSums {
 // Derivatives along a direction, v in the log-odds and h in the log-table. With the joint law of a model, the derivative of
 // P(y_i = 1) is Cov(y_i, s), s = v . y + h(z): expectations are differentiated, not their logarithms, so errors are
 // absolute.
-constexpr int kMaxDirections = 16;  // solved together; more come in groups
+constexpr int kMaxDirections = 16;  // of one piece; more come in groups
 
 // Rows of up to one register of models. `h`, `counts` and `count_change` may be null.
 struct DirectTangent {
@@ -113,29 +113,13 @@ struct WeightedPowers {
   double weight_on;                          // sum of v_i over the small deviations that are likely on
 };
 
-// G_m and, for every direction, dG_m, with bounds on their rounding errors; arrays of `padded` entries.
-struct WavesView {
-  int padded, directions;
-  const double *cos_w, *sin_w, *re, *im, *error;
-  const double *change_re, *change_im, *change_error;  // (directions, padded)
-};
-// At a leaf with probabilities q and p: F_b = sum_m Re G_m e^{ibw} / (q + p e^{iw}); the slope of log(F_1 / F_0) in
-// t; A_b, the sums F_b over dG_m, per direction; and the errors of both.
-struct NodeSums {
-  double off, on, slope, error;
-  double *change_off, *change_on, *change_error;  // (directions,)
-};
-
-// One piece of the posterior: log r, its slope in t and, per direction, its change a as Chebyshev series. A split piece
-// has two series each (likely off, likely on) and the sum over frequencies for the others: see FlatPieceView.
-struct TangentPieceView {
-  double tilt, share;
-  int split, terms;
-  const double *log_ratio, *slope;  // (1 or 2, terms)
-  const double* change;             // (directions, 1 or 2, terms)
-  const double* shift;              // (directions,): the part of v that was moved into the table
-  const double* drift;              // (directions,): d log share
-  WavesView waves;                  // only when split
+// A piece with derivatives: behind the series of log r follow, `stride` apart, those of its slope in t and of its change
+// along every direction.
+struct TangentPieceView : FlatPieceView {
+  double share;
+  ptrdiff_t stride;
+  const double *shift, *drift;          // (directions,): the part of v that was moved into the table; d log share
+  const double *change_re, *change_im;  // (directions, frequencies): dG_m
 };
 struct TangentView {
   int pieces, directions;
@@ -164,10 +148,11 @@ struct FlatKernels {
   void (*inverse)(const Turns& turns, const double* re, const double* im, ptrdiff_t length, double* out);
 
   // For every node j < count (a multiple of the lanes): off_j = sum_m Re G_m / (q + p e^{iw}),
-  // on_j = sum_m Re G_m e^{iw} / (q + p e^{iw}), error_j = sum_m E_m / |q + p e^{iw}|.
+  // on_j = sum_m Re G_m e^{iw} / (q + p e^{iw}), error_j = sum_m E_m / |q + p e^{iw}|; unless it is null, the slope of
+  // log(on_j / off_j) in t.
   void (*leave_one_out)(const double* p, const double* q, int count, const double* re, const double* im,
                         const double* error, const double* cos_w, const double* sin_w, int count_w, double* off,
-                        double* on, double* out_error);
+                        double* on, double* out_error, double* slope);
 
   // P(y_i = 1), or the messages log(d_i(1) / d_i(0)).
   void (*marginals)(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out);
@@ -220,7 +205,6 @@ struct FlatKernels {
   // p and v of large deviations go to the two arrays; returns how many.
   ptrdiff_t (*weighted_powers)(const double* nu, const double* v, ptrdiff_t n, double tilt, WeightedPowers* out,
                                double* large_p, double* large_v);
-  void (*tangent_node)(const WavesView& waves, double p, double q, NodeSums* out);
 
   // d P(y_i = 1) for every direction: v and out hold one row per direction, `stride` apart.
   void (*tangent_apply)(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t stride, const TangentView& view, double* out,

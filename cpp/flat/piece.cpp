@@ -2,6 +2,8 @@
 //
 //   Z = sum_k f(k) e^{-sk} P_s(k) = Re sum_m G_m,  G_m = Phat_m F_m / N,  F_m = sum_k f(k) e^{-sk - i w_m k}
 //   d_p(0) = Re sum_m G_m / (q + p e^{iw}),  d_p(1) the same with e^{iw} in the numerator.
+// With derivatives (tangent.cpp), log r = log(d_p(1) / d_p(0)) is not alone: its slope in t and, with A_b the sums d_p(b)
+// over dG_m, its change A_1 / d_p(1) - A_0 / d_p(0) along every direction are sampled at the same leaves.
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -13,145 +15,144 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kSeriesTail = 1e-13, kSeriesLimit = 1e-9;
+constexpr double kSeriesTail = 1e-13, kSeriesLimit = 1e-9, kInvisible = 1e-17;
 
-struct Waves {
-  std::vector<double> re, im, error;
-  double value = 0;     // Z
-  double total = 0;     // error of Z by round-off
-  double left_out = 0;  // absolute error of Z, d(0), d(1) by truncation
-  double log_scale = 0, whole_scale = 0, scale_error = 0;
-};
-
-// `f` holds the table on the window, and zeros up to a multiple of 8; `table_error` is its rounding, `outside` the
-// largest value beyond the window.
-Waves weave(const Source& source, const Spectrum& s, const double* f, Range window, double table_error,
-            double outside) {
-  Waves waves;
-  waves.re.assign((size_t)s.padded, 0.0);
-  waves.im.assign((size_t)s.padded, 0.0);
-  waves.error.assign((size_t)s.padded, 0.0);
-  source.kernels->transform(TurnsFrom(s, window.first).turns, f, window.last - window.first + 1, waves.re.data(),
-                            waves.im.data());
-  const double mass = waves.re[0];
-  times_spectrum(s, table_error, mass, waves.re.data(), waves.im.data(), waves.error.data());
+// `f` holds the table on the window, and zeros up to a multiple of 8; `outside` is the largest value beyond the window.
+void weave(const Source& source, const Spectrum& s, const double* f, ptrdiff_t first, ptrdiff_t width, double outside,
+           Waves* waves) {
+  for (auto* x : {&waves->re, &waves->im, &waves->error}) x->assign((size_t)s.padded, 0.0);
+  source.kernels->transform(TurnsFrom(s, first).turns, f, width, waves->re.data(), waves->im.data());
+  const double mass = waves->re[0];
+  times_spectrum(s, waves->table_error, mass, waves->re.data(), waves->im.data(), waves->error.data());
   for (int m = 0; m < s.frequencies; m++) {
-    waves.value += waves.re[m];
-    waves.total += waves.error[m];
+    waves->value += waves->re[m];
+    waves->total += waves->error[m];
   }
-  waves.left_out = std::exp(-kBudget + 2) * (4 * mass + 2 * outside);
-  return waves;
-}
-
-bool weave_table(const Source& source, const Spectrum& s, const CountTable& table, Range counts, Waves* waves) {
-  const Range window = {std::max(counts.first, s.low), std::min(counts.last, s.high)};
-  const ptrdiff_t width = window.last - window.first + 1;
-  if (width <= 0) return false;
-  const FlatKernels& k = *source.kernels;
-  std::vector<double> room;
-  const double* inside = table.window(window.first, width, &room);
-  const double top = k.max_table(inside, width, s.tilt, 0);
-  if (!(top > -__builtin_inf())) return false;
-  std::vector<double> f((size_t)(width + 8));
-  k.exp_table(inside, width, s.tilt, 0, top, f.data());
-  for (ptrdiff_t j = width; j < width + 8; j++) f[j] = 0;
-
-  const double origin = (double)window.first;
-  const double outside = std::fmax(table.largest({counts.first, window.first - 1}, s.tilt, origin),
-                                   table.largest({window.last + 1, counts.last}, s.tilt, origin));
-  *waves = weave(source, s, f.data(), window,
-                 kRoundOff * (16 + std::fabs(top) + std::fabs(s.tilt) * (double)width),
-                 std::exp(std::fmin(outside - top, 700.0)));
-  waves->log_scale = top + s.tilt_norm.minus((double)window.first);
-  waves->whole_scale = top + s.tilt_norm.whole_minus((double)window.first);
-  waves->scale_error = s.tilt_norm.error((double)window.first) + 2 * kRoundOff * std::fabs(top);
-  return true;
+  waves->left_out = std::exp(-kBudget + 2) * (4 * mass + 2 * outside);
 }
 
 // The leaves at which log r is sampled, and their leave-one-out sums.
 struct Nodes {
-  std::vector<double> p, q, off, on, error;
-  explicit Nodes(int count) {
+  int count;
+  std::vector<double> p, q, off, on, error, slope;
+  std::vector<double> change;  // (directions, count)
+
+  explicit Nodes(int leaves) : count(leaves) {
     const size_t padded = (size_t)(count + 7) / 8 * 8;
     p.assign(padded, 0.0);
     q.assign(padded, 1.0);
     for (auto* v : {&off, &on, &error}) v->assign(padded, 0.0);
   }
-  void evaluate(const Source& source, const Spectrum& s, const Waves& w) {
-    source.kernels->leave_one_out(p.data(), q.data(), (int)p.size(), w.re.data(), w.im.data(), w.error.data(),
-                                  s.cos_w.data(), s.sin_w.data(), s.frequencies, off.data(), on.data(), error.data());
+  // Relative error of the sides at all leaves; inf if one of them is not positive.
+  double evaluate(const Source& source, const Spectrum& s, const Waves& w, PieceTangent* t, double* least_side) {
+    const auto sums = [&](const double* re, const double* im, const double* e, double* to_off, double* to_on, double* to_e,
+                          double* to_slope) {
+      source.kernels->leave_one_out(p.data(), q.data(), (int)p.size(), re, im, e, s.cos_w.data(), s.sin_w.data(),
+                                    s.frequencies, to_off, to_on, to_e, to_slope);
+    };
+    if (t) slope.resize(p.size());
+    sums(w.re.data(), w.im.data(), w.error.data(), off.data(), on.data(), error.data(), t ? slope.data() : nullptr);
+    double bound = 0;
+    for (int j = 0; j < count; j++) {
+      const double side = std::fmin(off[j], on[j]), error_j = error[j] + 4 * w.left_out;
+      if (!(side > 2 * error_j)) return kInfinity;
+      bound = std::fmax(bound, error_j / (side - error_j));
+      *least_side = std::fmin(*least_side, side / w.value);
+    }
+    std::vector<double> moved_off(t ? p.size() : 0), moved_on(moved_off), wrong(moved_off);
+    for (int r = 0; t && r < t->directions; r++) {
+      const size_t at = (size_t)(r * s.padded);
+      sums(&t->re[at], &t->im[at], &t->error[at], moved_off.data(), moved_on.data(), wrong.data(), nullptr);
+      for (int j = 0; j < count; j++) {
+        const double a = moved_on[j] / on[j], b = moved_off[j] / off[j], error_j = error[j] + 4 * w.left_out;
+        const double lost = wrong[j] + (std::fabs(a) + std::fabs(b)) * error_j;
+        change.push_back(a - b);
+        t->bound[(size_t)r] = std::fmax(t->bound[(size_t)r], 2 * lost / (std::fmin(off[j], on[j]) - error_j));
+      }
+    }
+    return 2 * bound;
   }
   // For the certificate of a nested model: see bound_ratios in flat.hpp.
-  void report(int count, const Spectrum& s, const Waves& w, Piece* piece) const {
+  void report(const Spectrum& s, const Waves& w, Piece* piece) const {
     for (int j = 0; j < count; j++) {
       piece->amplification = std::fmax(piece->amplification, w.value / (off[j] * (q[j] + p[j] * s.ratio_below)) +
                                                                  w.value / (on[j] * (p[j] + q[j] * s.ratio_above)));
       piece->largest_message = std::fmax(piece->largest_message, std::fabs(std::log(on[j] / off[j])));
     }
   }
-  // Relative error of the sides at the first `count` leaves; inf if one of them is not positive.
-  double worst(int count, const Waves& w, double* least_side) const {
-    double bound = 0;
-    for (int j = 0; j < count; j++) {
-      const double side = std::fmin(off[j], on[j]), error_j = error[j] + 4 * w.left_out;
-      if (!(side > 2 * error_j)) return __builtin_inf();
-      bound = std::fmax(bound, error_j / (side - error_j));
-      *least_side = std::fmin(*least_side, side / w.value);
-    }
-    return 2 * bound;
+  double sample(int family, int j) const {
+    return family == 0 ? std::log(on[j] / off[j]) : family == 1 ? slope[j] : change[(size_t)((family - 2) * count + j)];
   }
 };
 
-// One series of log r; returns what its tail leaves out. A tail that is not small does not decay
-// geometrically (log r is singular where a side vanishes) and says nothing.
-double fit_series(const Nodes& nodes, int count, double* series) {
+int families_of(const PieceTangent* t) { return t ? 2 + t->directions : 1; }
+double size_of(const PieceTangent* t, int family) { return family < 2 ? 1.0 : t->size[(size_t)family - 2]; }
+
+// The series of all families; returns what the tails leave out, relative to their sizes. A tail that is not small does not
+// decay geometrically (log r is singular where a side vanishes) and says nothing.
+double fit_series(const Nodes& nodes, int halves, int half, PieceTangent* t, Piece* piece) {
+  const int count = nodes.count;
   std::vector<double> value((size_t)count);
-  for (int j = 0; j < count; j++) value[j] = std::log(nodes.on[j] / nodes.off[j]);
-  chebyshev_fit(value.data(), count, series);
-  double tail = 0;
-  for (int j = count - 3; j < count; j++) tail += std::fabs(series[j]);
-  return tail < kSeriesLimit ? 2 * tail : __builtin_inf();
+  double worst = 0;
+  for (int family = 0; family < families_of(t); family++) {
+    double* series = &piece->log_ratio[(size_t)((family * halves + half) * count)];
+    for (int j = 0; j < count; j++) value[(size_t)j] = nodes.sample(family, j);
+    chebyshev_fit(value.data(), count, series);
+    double tail = 0;
+    for (int j = count - 3; j < count; j++) tail += std::fabs(series[j]);
+    worst = std::fmax(worst, tail / size_of(t, family));
+  }
+  return worst < kSeriesLimit ? 2 * worst : kInfinity;
 }
 
-void solve_smooth(const Source& source, const Spectrum& s, const Waves& w, Piece* piece) {
-  for (int count = nodes_to_begin(s.variance);; count = 2 * count < kMaxNodes ? 2 * count : kMaxNodes) {
+void add_tail(double tail, PieceTangent* t) {
+  for (int r = 0; t && r < t->directions; r++) t->bound[(size_t)r] += tail * t->size[(size_t)r];
+}
+
+// Begins with as many nodes as `log_ratio` has room for, if any.
+void solve_smooth(const Source& source, const Spectrum& s, const Waves& w, Piece* piece, PieceTangent* t) {
+  int count = piece->log_ratio.empty() ? nodes_to_begin(s.variance) : std::max((int)piece->log_ratio.size(), 8);
+  for (;; count = std::min(2 * count, kMaxNodes)) {
     Nodes nodes(count);
     const double* cosine = chebyshev_cosines(count);
     for (int j = 0; j < count; j++) {
       nodes.p[j] = 0.5 + 0.5 * cosine[2 * j + 1];
       nodes.q[j] = 0.5 - 0.5 * cosine[2 * j + 1];
     }
-    nodes.evaluate(source, s, w);
     piece->least_side = 1;
-    const double bound = nodes.worst(count, w, &piece->least_side);
-    if (!(bound < __builtin_inf())) return;
-    piece->log_ratio.resize((size_t)count);
-    const double tail = fit_series(nodes, count, piece->log_ratio.data());
-    if (tail > kSeriesTail + 0.1 * bound && count < kMaxNodes) continue;
+    const double bound = nodes.evaluate(source, s, w, t, &piece->least_side);
+    if (!(bound < kInfinity)) return;
+    piece->log_ratio.resize((size_t)(count * families_of(t)));
+    const double tail = fit_series(nodes, 1, 0, t, piece);
+    if (tail > kSeriesTail + (t ? 0.0 : 0.1 * bound) && count < kMaxNodes) continue;
+    const auto visible = [&](int j) {
+      for (int family = 0; family < families_of(t); family++)
+        if (!(std::fabs(piece->log_ratio[(size_t)(family * count + j)]) < kInvisible * size_of(t, family))) return true;
+      return false;
+    };
     piece->terms = count;
-    while (piece->terms > 1 && std::fabs(piece->log_ratio[piece->terms - 1]) < 1e-17) piece->terms--;
+    while (piece->terms > 1 && !visible(piece->terms - 1)) piece->terms--;
     piece->bound = bound + tail;
-    nodes.report(count, s, w, piece);
+    add_tail(tail, t);
+    nodes.report(s, w, piece);
     return;
   }
 }
 
-void solve_split(const Source& source, const Spectrum& s, const Waves& w, Piece* piece) {
+void solve_split(const Source& source, const Spectrum& s, const Waves& w, Piece* piece, PieceTangent* t) {
   constexpr int kCount = 20;
   const int large = (int)s.large.size();
   piece->split = true;
   piece->terms = kCount;
-  piece->log_ratio.assign(2 * kCount, 0.0);
+  piece->log_ratio.assign((size_t)(2 * kCount * families_of(t)), 0.0);
   piece->least_side = 1;
-  double bound = 0;
   Nodes big(large);
   for (int j = 0; j < large; j++) {
     big.p[j] = s.large[j];
     big.q[j] = 1 - s.large[j];
   }
-  big.evaluate(source, s, w);
-  bound = big.worst(large, w, &piece->least_side);
-  big.report(large, s, w, piece);
+  double bound = big.evaluate(source, s, w, t, &piece->least_side);
+  big.report(s, w, piece);
   for (int on = 0; on < 2; on++) {
     const double leaves = on ? s.likely_on : (double)source.n - large - s.likely_on;
     if (leaves <= 0) continue;
@@ -161,12 +162,12 @@ void solve_split(const Source& source, const Spectrum& s, const Waves& w, Piece*
       nodes.p[j] = on ? 1 - rare : rare;
       nodes.q[j] = on ? rare : 1 - rare;
     }
-    nodes.evaluate(source, s, w);
-    const double worst = nodes.worst(kCount, w, &piece->least_side);
-    bound = std::fmax(bound, worst);
-    if (!(bound < __builtin_inf())) break;
-    nodes.report(kCount, s, w, piece);
-    bound += fit_series(nodes, kCount, &piece->log_ratio[(size_t)on * kCount]);
+    bound = std::fmax(bound, nodes.evaluate(source, s, w, t, &piece->least_side));
+    if (!(bound < kInfinity)) break;
+    nodes.report(s, w, piece);
+    const double tail = fit_series(nodes, 2, on, t, piece);
+    bound += tail;
+    add_tail(tail, t);
   }
   piece->bound += bound;
   piece->wave_re = w.re;
@@ -177,9 +178,31 @@ void solve_split(const Source& source, const Spectrum& s, const Waves& w, Piece*
 
 }  // namespace
 
-namespace {
+bool weave_table(const Source& source, const Spectrum& s, const CountTable& table, Range counts, Waves* waves) {
+  const ptrdiff_t first = waves->first = std::max(counts.first, s.low), last = std::min(counts.last, s.high);
+  const ptrdiff_t width = waves->width = last - first + 1;
+  if (width <= 0) return false;
+  const FlatKernels& k = *source.kernels;
+  std::vector<double> room;
+  const double* inside = table.window(first, width, &room);
+  const double top = k.max_table(inside, width, s.tilt, 0);
+  if (!(top > -kInfinity)) return false;
+  waves->f.resize((size_t)(width + 8));
+  k.exp_table(inside, width, s.tilt, 0, top, waves->f.data());
+  std::fill(waves->f.begin() + width, waves->f.end(), 0.0);
 
-void solve_waves(const Source& source, const Spectrum& s, const Waves& w, Piece* piece) {
+  const double origin = (double)first;
+  const double outside = std::fmax(table.largest({counts.first, first - 1}, s.tilt, origin),
+                                   table.largest({last + 1, counts.last}, s.tilt, origin));
+  waves->table_error = kRoundOff * (16 + std::fabs(top) + std::fabs(s.tilt) * (double)width);
+  weave(source, s, waves->f.data(), first, width, std::exp(std::fmin(outside - top, 700.0)), waves);
+  waves->log_scale = top + s.tilt_norm.minus((double)first);
+  waves->whole_scale = top + s.tilt_norm.whole_minus((double)first);
+  waves->scale_error = s.tilt_norm.error((double)first) + 2 * kRoundOff * std::fabs(top);
+  return true;
+}
+
+void solve_waves(const Source& source, const Spectrum& s, const Waves& w, Piece* piece, PieceTangent* t) {
   const double error = w.total + w.left_out;
   if (!(w.value > 2 * error)) return;
   piece->log_weight = std::log(w.value) + w.log_scale;
@@ -187,14 +210,12 @@ void solve_waves(const Source& source, const Spectrum& s, const Waves& w, Piece*
   piece->weight_error = w.scale_error;
   if (s.split) {
     piece->bound = error / (w.value - error);
-    solve_split(source, s, w, piece);
+    solve_split(source, s, w, piece, t);
   } else {
-    solve_smooth(source, s, w, piece);
+    solve_smooth(source, s, w, piece, t);
     if (piece->terms) piece->bound += error / (w.value - error);
   }
 }
-
-}  // namespace
 
 Piece solve_piece(const Source& source, const Spectrum& s, const CountTable& table, Range counts) {
   Piece piece;
@@ -203,8 +224,7 @@ Piece solve_piece(const Source& source, const Spectrum& s, const CountTable& tab
   piece.first = counts.first;
   piece.length = counts.last - counts.first + 1;
   Waves w;
-  if (!weave_table(source, s, table, counts, &w)) return piece;
-  solve_waves(source, s, w, &piece);
+  if (weave_table(source, s, table, counts, &w)) solve_waves(source, s, w, &piece, nullptr);
   return piece;
 }
 
@@ -212,7 +232,10 @@ Piece solve_linear(const Source& source, const Spectrum& s, const double* f, ptr
                    double outside) {
   Piece piece;
   piece.tilt = s.tilt;
-  solve_waves(source, s, weave(source, s, f, {first, first + length - 1}, kRoundOff * 16, outside), &piece);
+  Waves w;
+  w.table_error = kRoundOff * 16;
+  weave(source, s, f, first, length, outside, &w);
+  solve_waves(source, s, w, &piece, nullptr);
   return piece;
 }
 

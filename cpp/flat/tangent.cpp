@@ -4,10 +4,21 @@
 //   dG_m = G_m S_m + Phat_m H_m / N,
 // and the leave-one-out message at a leaf t by a(t) + v d/dt log r(t), a = A_1 / F_1 - A_0 / F_0, where A_b are the
 // sums F_b over dG_m. Both functions of t are Chebyshev series. Any multiple of G_m may be subtracted from dG_m.
+//
+// The characteristic function moves by
+//   S(w) = d log Phat(w) = sum_i v_i p_i q_i (e^{iw} - 1) / (q_i + p_i e^{iw}).
+// In the notation of spectrum.cpp, d T_j / dt = j (T_{j-1} - T_{j+1}) / 4, so with the weighted deviation sums
+// V_j = sum_i v_i sign_i^j (1 - T_j(|x_i|)), V_0 = 0,
+//   S(w) = -1/2 sum_j (-i tau)^j (V_{j+1} - V_{j-1}).
+// A direction that moves all variables alike acts like the table direction h(k) = k. That part, `shift`, is taken out
+// of v, so that S has no term of first order in w and stays small. When the variance is small, with u = e^{iw} - 1,
+//   S(w) = sum_j (-1)^{j-1} (u^j (P_j - P_{j+1}) - conj(u)^j (Q_j - Q_{j+1})) + the large deviations one by one,
+// P_j and Q_j being the weighted power sums of p over the likely off and of q over the likely on.
 #include "flat/tangent.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 
 #include "base/constants.hpp"
 
@@ -15,201 +26,209 @@ namespace tallytree {
 
 namespace {
 
-constexpr double kSeriesTail = 1e-13;
-constexpr int kSplitTerms = 20;
+using complex = std::complex<double>;
+constexpr ptrdiff_t kChunk = 8192;  // fixed, so that sums do not depend on the number of threads
+constexpr ptrdiff_t kWorthThreads = 1 << 17;
 constexpr double kVanishing = 1e-3;  // answers smaller than this share of the direction count as cancelled
 
-// A piece with the derivatives of its waves and, fitted to them, its series.
-struct PieceTangent {
+// The characteristic function of one tilt, and its logarithmic derivative along every direction.
+struct DirectedSpectrum {
+  Spectrum spectrum;
+  std::vector<double> shift;               // (directions,): the part of v that is counted in the table
+  std::vector<double> mean;                // (directions,): sum of (v_i - shift) p_i
+  std::vector<double> rate_re, rate_im;    // (directions, padded): S_m
+  std::vector<double> rate_error;          // (directions, padded)
+};
+
+// Sums over chunks in extended precision.
+WeightedSums sum_weighted(const Kernels& kernels, const Logits& logits, const double* v, double tilt, int count) {
+  const ptrdiff_t chunks = (logits.n + kChunk - 1) / kChunk;
+  std::vector<WeightedSums> parts((size_t)chunks);
+  parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
+    const ptrdiff_t from = c * kChunk, length = std::min(kChunk, logits.n - from);
+    kernels.flat->weighted_sums(logits.nu + from, v + from, length, tilt, count, &parts[(size_t)c]);
+  });
+  if (chunks == 1) return parts[0];
+  WeightedSums total;
+  for (size_t j = 0; j < sizeof total / sizeof(double); j++) {
+    long double sum = 0;
+    for (const WeightedSums& part : parts) sum += ((const double*)&part)[j];
+    ((double*)&total)[j] = (double)sum;
+  }
+  return total;
+}
+
+// S on the frequencies of the spectrum from sums V_1 .. V_{terms + 1}.
+void rate_from_chebyshev(const Spectrum& s, const double* v, int terms, double* re, double* im, double* error) {
+  std::vector<double> taus((size_t)s.frequencies);
+  quarter_tangents(s.period, s.frequencies, taus.data());
+  for (int m = 0; m < s.frequencies; m++) {
+    const double tau = taus[(size_t)m];
+    double a = 0, b = 0, size = 0;
+    for (int j = terms; j >= 1; j--) {
+      // (a, b) <- -i tau ((a, b) + V_{j+1} - V_{j-1})
+      const double before = j > 1 ? v[j - 2] : 0.0, r = a + (v[j] - before);
+      a = tau * b;
+      b = -tau * r;
+      size = tau * (size + std::fabs(v[j]) + std::fabs(before));
+    }
+    re[m] = -0.5 * a;
+    im[m] = -0.5 * b;
+    error[m] = kRoundOff * 16 * size;
+  }
+}
+
+struct LargeDeviations {
+  std::vector<double> p, v;
+};
+
+void rate_from_powers(const Spectrum& s, const WeightedPowers& sums, const LargeDeviations& large, double* re,
+                      double* im, double* error) {
+  for (int m = 0; m < s.frequencies; m++) {
+    const double half = std::sin(s.w[m] / 2);
+    const complex u(-2 * half * half, s.sin_w[m]), e(s.cos_w[m], s.sin_w[m]);
+    complex off = 0, on = 0;
+    for (int j = kPowers; j >= 1; j--) {
+      const double sign = j % 2 ? 1.0 : -1.0;
+      off = u * (off + sign * (sums.off[j - 1] - sums.off[j]));
+      on = std::conj(u) * (on + sign * (sums.on[j - 1] - sums.on[j]));
+    }
+    complex total = off - on;
+    double size = std::abs(off) + std::abs(on);
+    for (size_t i = 0; i < large.p.size(); i++) {
+      const double p = large.p[i], q = 1 - p;
+      const complex term = large.v[i] * p * q * u / (q + p * e);
+      total += term;
+      size += std::abs(term) * (1 + 1 / std::abs(q + p * e));
+    }
+    re[m] = total.real();
+    im[m] = total.imag();
+    error[m] = kRoundOff * 32 * size;
+  }
+}
+
+double split_rates(const Kernels& kernels, const Logits& logits, const Spectrum& s, const double* v, double* re,
+                   double* im, double* error) {
+  WeightedPowers sums;
+  LargeDeviations large;
+  large.p.resize((size_t)logits.n);
+  large.v.resize((size_t)logits.n);
+  const ptrdiff_t found =
+      kernels.flat->weighted_powers(logits.nu, v, logits.n, s.tilt, &sums, large.p.data(), large.v.data());
+  large.p.resize((size_t)found);
+  large.v.resize((size_t)found);
+  rate_from_powers(s, sums, large, re, im, error);
+  double mean = sums.off[0] + sums.weight_on - sums.on[0];
+  for (size_t i = 0; i < large.p.size(); i++) mean += large.p[i] * large.v[i];
+  return mean;
+}
+
+DirectedSpectrum directed_spectrum(const Kernels& kernels, const Logits& logits, const TangentModel& model,
+                                   const Piece& piece) {
+  DirectedSpectrum d;
+  const FlatTotals unused{};  // only the norm of the tilt would need it
+  std::vector<WeightedSums> sums((size_t)model.directions);
+  int count = piece.split ? 0 : std::min(piece.sums + 1, kMaxChebyshev + 1);
+  if (count && model.directions) {
+    for (int r = 0; r < model.directions; r++)
+      sums[(size_t)r] = sum_weighted(kernels, logits, model.v_row(r), piece.tilt, count);
+    Sums known;
+    known.totals = unused;
+    known.totals.likely_on = sums[0].likely_on;
+    known.deviation.assign(sums[0].plain, sums[0].plain + count);
+    d.spectrum = spectrum(logits, unused, piece.tilt, &known);
+  } else {
+    d.spectrum = spectrum(logits, unused, piece.tilt, nullptr);
+  }
+  const Spectrum& s = d.spectrum;
+  const size_t cells = (size_t)(model.directions * s.padded);
+  d.shift.assign((size_t)model.directions, 0.0);
+  d.mean.assign((size_t)model.directions, 0.0);
+  for (auto* x : {&d.rate_re, &d.rate_im, &d.rate_error}) x->assign(cells, 0.0);
+  const int terms = (int)s.deviation.size();
+  for (int r = 0; r < model.directions; r++) {
+    double *re = &d.rate_re[(size_t)(r * s.padded)], *im = &d.rate_im[(size_t)(r * s.padded)];
+    double* error = &d.rate_error[(size_t)(r * s.padded)];
+    if (s.split) {
+      d.mean[(size_t)r] = split_rates(kernels, logits, s, model.v_row(r), re, im, error);
+      continue;
+    }
+    WeightedSums& w = sums[(size_t)r];
+    if (terms + 1 > count) w = sum_weighted(kernels, logits, model.v_row(r), piece.tilt, terms + 1);
+    const double shift = w.weighted[1] / w.plain[1];
+    for (int j = 0; j <= terms; j++) w.weighted[j] -= shift * w.plain[j];
+    rate_from_chebyshev(s, w.weighted, terms, re, im, error);
+    d.shift[(size_t)r] = shift;
+    d.mean[(size_t)r] = (w.on - shift * w.likely_on) - 0.5 * w.weighted[0];
+  }
+  return d;
+}
+
+// A piece of the posterior with its derivatives.
+struct Part {
   DirectedSpectrum directed;
-  ptrdiff_t first = 0, width = 0;
-  std::vector<double> table;                      // f on the window, at most 1
-  std::vector<double> re, im, error;              // G
-  std::vector<double> change_re, change_im, change_error;  // dG, per direction
-  std::vector<double> level;                      // d log of the piece's weight, per direction
-  std::vector<double> centre;                     // what was subtracted from h: sum dG / Z
-  double value = 0, left_out = 0;
-  int terms = 0;
-  std::vector<double> log_ratio, slope, change, drift;
-  std::vector<double> size;   // per direction: the largest of |v| and of f |h|
-  std::vector<double> bound;  // per direction: of d log-odds
+  Waves waves;
+  PieceTangent tangent;
+  Piece piece;
+  std::vector<double> level;   // d log of the piece's weight, per direction
+  std::vector<double> centre;  // what was subtracted from h: sum dG / Z
+  std::vector<double> drift;   // d log of its share
   double share = 0;
 };
 
 // Numbers here are far from the ends of their range.
 inline double length_of(double x, double y) { return std::sqrt(x * x + y * y); }
 
-// The window of the piece's table; false if nothing is in it.
-bool take_table(const Logits& logits, const double* log_f, const Piece& piece, PieceTangent* t, double* table_error) {
-  const Spectrum& s = t->directed.spectrum;
-  t->first = std::max(piece.first, s.low);
-  t->width = std::min(piece.first + piece.length - 1, s.high) - t->first + 1;
-  if (t->width <= 0) return false;
-  const double* inside = log_f + t->first;
-  const double top = logits.kernels->max_table(inside, t->width, s.tilt, 0);
-  if (!(top > -kInfinity)) return false;
-  t->table.assign((size_t)(t->width + 8), 0.0);
-  logits.kernels->exp_table(inside, t->width, s.tilt, 0, top, t->table.data());
-  std::fill(t->table.begin() + t->width, t->table.end(), 0.0);
-  *table_error = kRoundOff * (16 + std::fabs(top) + std::fabs(s.tilt) * (double)t->width);
-  return true;
-}
-
 // h(k) + shift (k - centre of the spectrum) where f is positive.
-double directed_table(const PieceTangent& t, const Directions& d, int r, ptrdiff_t j) {
-  if (!(t.table[(size_t)j] > 0)) return 0;
-  const ptrdiff_t k = t.first + j;
-  return d.table(r, k) + t.directed.shift[(size_t)r] * ((double)k - t.directed.spectrum.centre);
+double directed_table(const Part& t, const TangentModel& model, int r, ptrdiff_t j) {
+  if (!(t.waves.f[(size_t)j] > 0)) return 0;
+  const ptrdiff_t k = t.waves.first + j;
+  return model.table(r, k) + t.directed.shift[(size_t)r] * ((double)k - t.directed.spectrum.centre);
 }
 
-void make_waves(const Logits& logits, const Directions& d, double table_error, PieceTangent* t) {
+// dG along every direction.
+void move_waves(const Logits& logits, const TangentModel& model, Part* t) {
   const Spectrum& s = t->directed.spectrum;
-  const TurnsFrom turns(s, t->first);
+  const Waves& g = t->waves;
+  const TurnsFrom turns(s, g.first);
   const size_t padded = (size_t)s.padded;
-  for (auto* x : {&t->re, &t->im, &t->error}) x->assign(padded, 0.0);
-  for (auto* x : {&t->change_re, &t->change_im, &t->change_error}) x->assign(padded * (size_t)d.count, 0.0);
-  logits.kernels->transform(turns.turns, t->table.data(), t->width, t->re.data(), t->im.data());
-  t->left_out = std::exp(-kBudget + 2) * 4 * t->re[0];
-  times_spectrum(s, table_error, t->re[0], t->re.data(), t->im.data(), t->error.data());
-  for (double x : t->re) t->value += x;
-  std::vector<double> moved(t->table.size());
-  for (int r = 0; r < d.count; r++) {
-    double *re = &t->change_re[r * padded], *im = &t->change_im[r * padded], *error = &t->change_error[r * padded];
-    double mass = 0;
-    for (ptrdiff_t j = 0; j < t->width; j++) {
-      moved[(size_t)j] = t->table[(size_t)j] * directed_table(*t, d, r, j);
-      mass += std::fabs(moved[(size_t)j]);
-      if (t->table[(size_t)j] > 0)
-        t->size[(size_t)r] = std::fmax(t->size[(size_t)r], t->table[(size_t)j] * std::fabs(d.table(r, t->first + j)));
+  PieceTangent& moved = t->tangent;
+  moved.directions = model.directions;
+  moved.bound.assign((size_t)model.directions, 0.0);
+  for (auto* x : {&moved.re, &moved.im, &moved.error}) x->assign(padded * (size_t)model.directions, 0.0);
+  std::vector<double> table(g.f.size());
+  for (int r = 0; r < model.directions; r++) {
+    double *re = &moved.re[r * padded], *im = &moved.im[r * padded], *error = &moved.error[r * padded];
+    double mass = 0, size = std::fmax(moved.size[(size_t)r], 1e-300);
+    for (ptrdiff_t j = 0; j < g.width; j++) {
+      const double f = g.f[(size_t)j];
+      table[(size_t)j] = f * directed_table(*t, model, r, j);
+      mass += std::fabs(table[(size_t)j]);
+      if (f > 0) size = std::fmax(size, f * std::fabs(model.table(r, g.first + j)));
     }
-    t->size[(size_t)r] = std::fmax(t->size[(size_t)r], 1e-300);
+    moved.size[(size_t)r] = size;
     if (mass > 0) {
-      logits.kernels->transform(turns.turns, moved.data(), t->width, re, im);
-      times_spectrum(s, table_error, mass, re, im, error);
+      logits.kernels->transform(turns.turns, table.data(), g.width, re, im);
+      times_spectrum(s, g.table_error, mass, re, im, error);
     }
     double total = 0;
     for (size_t m = 0; m < padded; m++) {
       const double sr = t->directed.rate_re[r * padded + m], si = t->directed.rate_im[r * padded + m];
-      re[m] += t->re[m] * sr - t->im[m] * si;
-      im[m] += t->re[m] * si + t->im[m] * sr;
-      error[m] += t->error[m] * length_of(sr, si) +
-                  length_of(t->re[m], t->im[m]) * t->directed.rate_error[r * padded + m];
+      re[m] += g.re[m] * sr - g.im[m] * si;
+      im[m] += g.re[m] * si + g.im[m] * sr;
+      error[m] += g.error[m] * length_of(sr, si) +
+                  length_of(g.re[m], g.im[m]) * t->directed.rate_error[r * padded + m];
       total += re[m];
     }
-    const double mean = total / t->value;
+    const double mean = total / g.value;
     for (size_t m = 0; m < padded; m++) {
-      re[m] -= mean * t->re[m];
-      im[m] -= mean * t->im[m];
-      error[m] += kRoundOff * 4 * std::fabs(mean) * length_of(t->re[m], t->im[m]);
+      re[m] -= mean * g.re[m];
+      im[m] -= mean * g.im[m];
+      error[m] += kRoundOff * 4 * std::fabs(mean) * length_of(g.re[m], g.im[m]);
     }
     t->centre.push_back(mean);
     t->level.push_back(mean + t->directed.shift[(size_t)r] * s.centre + t->directed.mean[(size_t)r]);
   }
-}
-
-WavesView waves_of(const PieceTangent& t, int directions) {
-  const Spectrum& s = t.directed.spectrum;
-  return {s.padded,      directions,           s.cos_w.data(),       s.sin_w.data(),         t.re.data(), t.im.data(),
-          t.error.data(), t.change_re.data(), t.change_im.data(), t.change_error.data()};
-}
-
-// log r, its slope and the change along every direction at one leaf, to value[0], value[stride], ...; raises the bounds.
-bool sample_leaf(const Kernels& kernels, double p, int directions, PieceTangent* t, double* value, ptrdiff_t stride) {
-  double off[kMaxDirections], on[kMaxDirections], error[kMaxDirections];
-  NodeSums sums = {0, 0, 0, 0, off, on, error};
-  kernels.flat->tangent_node(waves_of(*t, directions), p, 1 - p, &sums);
-  const double side = std::fmin(sums.off, sums.on), lost = sums.error + 4 * t->left_out;
-  if (!(side > 2 * lost)) return false;
-  value[0] = std::log(sums.on / sums.off);
-  value[stride] = sums.slope;
-  for (int r = 0; r < directions; r++) {
-    const double a = on[r] / sums.on, b = off[r] / sums.off;
-    value[(2 + r) * stride] = a - b;
-    const double wrong = (error[r] + (std::fabs(a) + std::fabs(b)) * lost) / (side - lost);
-    t->bound[(size_t)r] = std::fmax(t->bound[(size_t)r], 2 * wrong);
-  }
-  return true;
-}
-
-// Samples at the nodes of a series, family by family, `count` of each.
-bool sample(const Kernels& kernels, int directions, int count, double (*leaf)(int, int), PieceTangent* t,
-            std::vector<double>* value) {
-  value->assign((size_t)(count * (2 + directions)), 0.0);
-  for (int j = 0; j < count; j++)
-    if (!sample_leaf(kernels, leaf(j, count), directions, t, &(*value)[(size_t)j], count)) return false;
-  return true;
-}
-
-double chebyshev_node(int j, int count) { return chebyshev_cosines(count)[2 * j + 1]; }
-double smooth_leaf(int j, int count) { return 0.5 + 0.5 * chebyshev_node(j, count); }
-double rare_leaf(int j, int count) { return 0.5 * kLargeDeviation * (1 + chebyshev_node(j, count)); }
-double frequent_leaf(int j, int count) { return 1 - rare_leaf(j, count); }
-
-// Series of all families from their samples; returns the largest tail, relative to the families' sizes.
-double fit(const std::vector<double>& value, int count, int directions, const PieceTangent& t,
-           std::vector<double>* series) {
-  series->assign(value.size(), 0.0);
-  double worst = 0;
-  for (int family = 0; family < 2 + directions; family++) {
-    double* to = &(*series)[(size_t)(family * count)];
-    chebyshev_fit(&value[(size_t)(family * count)], count, to);
-    double tail = 0;
-    for (int j = count - 3; j < count; j++) tail += std::fabs(to[j]);
-    worst = std::fmax(worst, tail / (family < 2 ? 1.0 : t.size[(size_t)family - 2]));
-  }
-  return worst;
-}
-
-bool fit_smooth(const Kernels& kernels, const Piece& piece, int directions, PieceTangent* t) {
-  int count = std::clamp((int)piece.log_ratio.size(), 8, kMaxNodes);
-  std::vector<double> value, series;
-  double tail = 0;
-  for (;; count = std::min(2 * count, kMaxNodes)) {
-    if (!sample(kernels, directions, count, smooth_leaf, t, &value)) return false;
-    tail = fit(value, count, directions, *t, &series);
-    if (tail <= kSeriesTail || count == kMaxNodes) break;
-  }
-  for (int r = 0; r < directions; r++) t->bound[(size_t)r] += 2 * tail * t->size[(size_t)r];
-  const auto visible = [&](int j) {
-    for (int family = 0; family < 2 + directions; family++)
-      if (std::fabs(series[(size_t)(family * count + j)]) > 1e-17 * (family < 2 ? 1.0 : t->size[(size_t)family - 2]))
-        return true;
-    return false;
-  };
-  t->terms = count;
-  while (t->terms > 1 && !visible(t->terms - 1)) t->terms--;
-  const auto take = [&](int family, std::vector<double>* to) {
-    const auto from = series.begin() + family * count;
-    to->insert(to->end(), from, from + t->terms);
-  };
-  take(0, &t->log_ratio);
-  take(1, &t->slope);
-  for (int r = 0; r < directions; r++) take(2 + r, &t->change);
-  return tail < 1e-9;
-}
-
-bool fit_split(const Kernels& kernels, const Logits& logits, int directions, PieceTangent* t) {
-  constexpr int n = kSplitTerms;
-  const Spectrum& s = t->directed.spectrum;
-  t->terms = n;
-  t->log_ratio.assign(2 * n, 0.0);
-  t->slope.assign(2 * n, 0.0);
-  t->change.assign((size_t)(2 * n * directions), 0.0);
-  std::vector<double> value((size_t)(2 + directions)), series;
-  for (int on = 0; on < 2; on++) {
-    if ((on ? s.likely_on : (double)logits.n - (double)s.large.size() - s.likely_on) <= 0) continue;
-    if (!sample(kernels, directions, n, on ? frequent_leaf : rare_leaf, t, &value)) return false;
-    const double tail = fit(value, n, directions, *t, &series);
-    if (!(tail < 1e-9)) return false;
-    for (int r = 0; r < directions; r++) t->bound[(size_t)r] += 2 * tail * t->size[(size_t)r];
-    std::copy_n(&series[0], n, &t->log_ratio[(size_t)(on * n)]);
-    std::copy_n(&series[n], n, &t->slope[(size_t)(on * n)]);
-    for (int r = 0; r < directions; r++)
-      std::copy_n(&series[(size_t)((2 + r) * n)], n, &t->change[(size_t)((2 * r + on) * n)]);
-  }
-  for (const double p : s.large)  // for the bounds only
-    if (!sample_leaf(kernels, p, directions, t, value.data(), 1)) return false;
-  return true;
 }
 
 double largest_of(const double* x, ptrdiff_t n) {
@@ -224,14 +243,14 @@ struct Ends {
   std::vector<double> off_level, on_level;  // d log of their weights
 };
 
-Ends ends_of(const Logits& logits, const FlatSolution& s, const Directions& d, double log_total) {
+Ends ends_of(const Logits& logits, const FlatSolution& s, const TangentModel& model, double log_total) {
   Ends e = {std::exp(s.log_all_off - log_total), std::exp(s.log_all_on - log_total), {}, {}};
-  for (int r = 0; r < d.count; r++) {
+  for (int r = 0; r < model.directions; r++) {
     long double total = 0;
     if (e.on > 0)
-      for (ptrdiff_t i = 0; i < logits.n; i++) total += d.v_row(r)[i];
-    e.off_level.push_back(e.off > 0 ? d.table(r, 0) : 0.0);
-    e.on_level.push_back(e.on > 0 ? (double)total + d.table(r, logits.n) : 0.0);
+      for (ptrdiff_t i = 0; i < logits.n; i++) total += model.v_row(r)[i];
+    e.off_level.push_back(e.off > 0 ? model.table(r, 0) : 0.0);
+    e.on_level.push_back(e.on > 0 ? (double)total + model.table(r, logits.n) : 0.0);
   }
   return e;
 }
@@ -248,38 +267,37 @@ double log_total_weight(const FlatSolution& s) {
 
 // Turns d log of the weights into d log of the shares: relative to the heaviest, then to the mean, so that nothing large
 // cancels where one of them has almost all the weight.
-void settle_shares(std::vector<PieceTangent>& pieces, Ends& ends, int directions) {
+void settle_shares(std::vector<Part>& pieces, Ends& ends, int directions) {
   for (size_t r = 0; r < (size_t)directions; r++) {
     double heaviest = ends.off, level = ends.off_level[r];
     if (ends.on > heaviest) heaviest = ends.on, level = ends.on_level[r];
-    for (const PieceTangent& t : pieces)
+    for (const Part& t : pieces)
       if (t.share > heaviest) heaviest = t.share, level = t.level[r];
     ends.off_level[r] = ends.off > 0 ? ends.off_level[r] - level : 0.0;
     ends.on_level[r] = ends.on > 0 ? ends.on_level[r] - level : 0.0;
     double mean = ends.off * ends.off_level[r] + ends.on * ends.on_level[r];
-    for (PieceTangent& t : pieces) {
+    for (Part& t : pieces) {
       t.level[r] -= level;
       mean += t.share * t.level[r];
     }
-    for (PieceTangent& t : pieces) t.drift.push_back(t.level[r] - mean);
+    for (Part& t : pieces) t.drift.push_back(t.level[r] - mean);
     ends.off_level[r] -= mean;
     ends.on_level[r] -= mean;
   }
 }
 
 // P(z = k) and its derivatives on the window of a piece; returns the error of the former, adds that of the latter.
-double piece_counts(const Logits& logits, const Directions& d, const PieceTangent& t, const TangentOut& out,
-                    double* bound) {
+double piece_counts(const Logits& logits, const TangentModel& model, const Part& t, double* bound) {
   const Spectrum& s = t.directed.spectrum;
-  const TurnsFrom turns(s, t.first);
+  const TurnsFrom turns(s, t.waves.first);
   const InverseTerms terms(s);
   const std::vector<double>&re = terms.re, &im = terms.im;
-  std::vector<double> pmf((size_t)t.width), moved((size_t)t.width);
-  logits.kernels->inverse(turns.turns, re.data(), im.data(), t.width, pmf.data());
-  const double scale = t.share / t.value, wrong = pmf_error(s) * scale;
-  if (out.counts)
-    for (ptrdiff_t j = 0; j < t.width; j++) out.counts[t.first + j] += scale * t.table[(size_t)j] * pmf[(size_t)j];
-  for (int r = 0; r < d.count && out.count_change; r++) {
+  std::vector<double> pmf((size_t)t.waves.width), moved((size_t)t.waves.width);
+  logits.kernels->inverse(turns.turns, re.data(), im.data(), t.waves.width, pmf.data());
+  const double scale = t.share / t.waves.value, wrong = pmf_error(s) * scale;
+  if (model.counts)
+    for (ptrdiff_t j = 0; j < t.waves.width; j++) model.counts[t.waves.first + j] += scale * t.waves.f[(size_t)j] * pmf[(size_t)j];
+  for (int r = 0; r < model.directions && model.count_change; r++) {
     std::vector<double> turned_re(re.size()), turned_im(re.size());
     double largest = 0;
     for (size_t m = 0; m < re.size(); m++) {
@@ -288,89 +306,90 @@ double piece_counts(const Logits& logits, const Directions& d, const PieceTangen
       turned_im[m] = re[m] * si + im[m] * sr;
       largest = std::fmax(largest, length_of(sr, si));
     }
-    logits.kernels->inverse(turns.turns, turned_re.data(), turned_im.data(), t.width, moved.data());
-    double* to = out.count_change + r * out.count_stride + t.first;
-    for (ptrdiff_t j = 0; j < t.width; j++) {
-      const double own = directed_table(t, d, r, j) - t.centre[(size_t)r] + t.drift[(size_t)r];
-      to[j] += scale * t.table[(size_t)j] * (pmf[(size_t)j] * own + moved[(size_t)j]);
-      largest = std::fmax(largest, t.table[(size_t)j] * std::fabs(own));
+    logits.kernels->inverse(turns.turns, turned_re.data(), turned_im.data(), t.waves.width, moved.data());
+    double* to = model.count_change + r * model.count_stride + t.waves.first;
+    for (ptrdiff_t j = 0; j < t.waves.width; j++) {
+      const double own = directed_table(t, model, r, j) - t.centre[(size_t)r] + t.drift[(size_t)r];
+      to[j] += scale * t.waves.f[(size_t)j] * (pmf[(size_t)j] * own + moved[(size_t)j]);
+      largest = std::fmax(largest, t.waves.f[(size_t)j] * std::fabs(own));
     }
     bound[r] += wrong * largest;
   }
   return wrong;
 }
 
-void end_counts(const Logits& logits, const Ends& ends, int directions, const TangentOut& out) {
-  if (out.counts) {
-    out.counts[0] += ends.off;
-    out.counts[logits.n] += ends.on;
+void end_counts(const Logits& logits, const Ends& ends, const TangentModel& model) {
+  if (model.counts) {
+    model.counts[0] += ends.off;
+    model.counts[logits.n] += ends.on;
   }
-  for (int r = 0; r < directions && out.count_change; r++) {
-    double* to = out.count_change + r * out.count_stride;
+  for (int r = 0; r < model.directions && model.count_change; r++) {
+    double* to = model.count_change + r * model.count_stride;
     to[0] += ends.off * ends.off_level[(size_t)r];
     to[logits.n] += ends.on * ends.on_level[(size_t)r];
   }
 }
 
-void apply(const Kernels& kernels, const Logits& logits, const Directions& d, const std::vector<PieceTangent>& pieces,
-           const Ends& ends, const TangentOut& out) {
+void apply(const Kernels& kernels, const Logits& logits, const TangentModel& model, const std::vector<Part>& pieces,
+           const Ends& ends) {
   std::vector<TangentPieceView> views;
-  for (const PieceTangent& t : pieces)
-    views.push_back({t.directed.spectrum.tilt, t.share, t.directed.spectrum.split, t.terms, t.log_ratio.data(),
-                     t.slope.data(), t.change.data(), t.directed.shift.data(), t.drift.data(), waves_of(t, d.count)});
+  for (const Part& t : pieces)
+    views.push_back({view_of(t.piece, 0.0), t.share, (ptrdiff_t)t.piece.log_ratio.size() / (2 + model.directions),
+                     t.directed.shift.data(), t.drift.data(), t.tangent.re.data(), t.tangent.im.data()});
   const bool plain = views.size() == 1 && !views[0].split && ends.off == 0 && ends.on == 0;
-  const TangentView view = {(int)views.size(), d.count, views.data(), ends.on, ends.on_level.data()};
+  const TangentView view = {(int)views.size(), model.directions, views.data(), ends.on, ends.on_level.data()};
   in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
     if (plain)
-      kernels.flat->tangent_apply_plain(logits.nu + from, length, d.v + from, d.v_stride, views[0], d.count,
-                                   out.change + from, out.change_stride);
+      kernels.flat->tangent_apply_plain(logits.nu + from, length, model.v + from, model.stride, views[0], model.directions,
+                                   model.change + from, model.stride);
     else
-      kernels.flat->tangent_apply(logits.nu + from, length, d.v + from, d.v_stride, view, out.change + from,
-                             out.change_stride);
+      kernels.flat->tangent_apply(logits.nu + from, length, model.v + from, model.stride, view, model.change + from,
+                             model.stride);
   });
 }
 
 }  // namespace
 
-double series_tangent(const Kernels& kernels, int threads, const FlatSolution& solution, const double* nu, ptrdiff_t n,
-                      const double* log_f, const Directions& d, const TangentOut& out) {
-  const Logits logits = {kernels.flat, kernels.lanes, threads, nu, n};
+double series_tangent(const Kernels& kernels, int threads, const FlatSolution& solution, ptrdiff_t n,
+                      const TangentModel& model) {
+  const Logits logits = {kernels.flat, kernels.lanes, threads, model.nu, n};
   const double log_total = log_total_weight(solution);
-  Ends ends = ends_of(logits, solution, d, log_total);
-  std::vector<PieceTangent> pieces;
-  std::vector<double> size((size_t)d.count), bound((size_t)d.count, 0.0);
-  for (int r = 0; r < d.count; r++) size[(size_t)r] = largest_of(d.v_row(r), n);
+  Ends ends = ends_of(logits, solution, model, log_total);
+  std::vector<Part> pieces;
+  std::vector<double> size((size_t)model.directions), bound((size_t)model.directions, 0.0);
+  for (int r = 0; r < model.directions; r++) size[(size_t)r] = largest_of(model.v_row(r), n);
   double count_error = 0;
   for (const Piece& piece : solution.pieces) {
-    PieceTangent t;
-    double table_error;
+    Part t;
     t.share = std::exp(piece.log_weight - log_total);
-    t.directed = directed_spectrum(kernels, logits, d, piece);
-    if (!take_table(logits, log_f, piece, &t, &table_error)) return kInfinity;
-    t.size = size;
-    t.bound.assign((size_t)d.count, 0.0);
-    make_waves(logits, d, table_error, &t);
-    if (!(t.value > 0)) return kInfinity;
-    if (out.change && !(t.directed.spectrum.split ? fit_split(kernels, logits, d.count, &t)
-                                                  : fit_smooth(kernels, piece, d.count, &t)))
-      return kInfinity;
-    for (int r = 0; r < d.count; r++) bound[(size_t)r] += t.share * t.bound[(size_t)r];
+    t.directed = directed_spectrum(kernels, logits, model, piece);
+    const Spectrum& s = t.directed.spectrum;
+    const ArrayTable table(logits.kernels, threads, model.log_f);
+    if (!weave_table(logits, s, table, {piece.first, piece.first + piece.length - 1}, &t.waves)) return kInfinity;
+    if (!(t.waves.value > 0)) return kInfinity;
+    t.tangent.size = size;
+    move_waves(logits, model, &t);
+    t.piece.tilt = piece.tilt;
+    t.piece.log_ratio = piece.log_ratio;
+    if (model.change) solve_waves(logits, s, t.waves, &t.piece, &t.tangent);
+    if (model.change && !(t.piece.bound < kInfinity)) return kInfinity;
+    for (int r = 0; r < model.directions; r++) bound[(size_t)r] += t.share * t.tangent.bound[(size_t)r];
     pieces.push_back(std::move(t));
   }
-  if (out.counts) std::fill_n(out.counts, n + 1, 0.0);
-  for (int r = 0; r < d.count && out.count_change; r++) std::fill_n(out.count_change + r * out.count_stride, n + 1, 0.0);
-  settle_shares(pieces, ends, d.count);
-  for (const PieceTangent& t : pieces)
-    if (out.counts || out.count_change) count_error += piece_counts(logits, d, t, out, bound.data());
-  end_counts(logits, ends, d.count, out);
-  if (out.change) apply(kernels, logits, d, pieces, ends, out);
+  if (model.counts) std::fill_n(model.counts, n + 1, 0.0);
+  for (int r = 0; r < model.directions && model.count_change; r++) std::fill_n(model.count_change + r * model.count_stride, n + 1, 0.0);
+  settle_shares(pieces, ends, model.directions);
+  for (const Part& t : pieces)
+    if (model.counts || model.count_change) count_error += piece_counts(logits, model, t, bound.data());
+  end_counts(logits, ends, model);
+  if (model.change) apply(kernels, logits, model, pieces, ends);
   // Errors are measured against the largest entry of an answer, unless all of them vanish.
   double worst = count_error;
-  for (int r = 0; r < d.count; r++) {
+  for (int r = 0; r < model.directions; r++) {
     double reference = 1e-300;
-    for (const PieceTangent& t : pieces) reference = std::fmax(reference, kVanishing * t.size[(size_t)r]);
-    if (out.change) reference = std::fmax(reference, largest_of(out.change + r * out.change_stride, n));
-    if (out.count_change) reference = std::fmax(reference, largest_of(out.count_change + r * out.count_stride, n + 1));
+    for (const Part& t : pieces) reference = std::fmax(reference, kVanishing * t.tangent.size[(size_t)r]);
+    if (model.change) reference = std::fmax(reference, largest_of(model.change + r * model.stride, n));
+    if (model.count_change) reference = std::fmax(reference, largest_of(model.count_change + r * model.count_stride, n + 1));
     worst = std::fmax(worst, bound[(size_t)r] / reference);
   }
   return worst;

@@ -27,98 +27,69 @@ constexpr double kSafe = 1e-250;           // smallest Z, as a share of the larg
 constexpr double kAccepted = 1e-10;        // error as a share of the largest entry
 constexpr double kWaits = -1;              // instead of a bound: a direct tree is needed, which others may share
 
-// One model with all its rows; `directions` may exceed kMaxDirections.
-struct Model {
-  const double *nu, *log_f;
-  Directions directions;
-  TangentOut out;
-
-  // At most `count` directions from one on; without directions nothing changes.
-  Model along(int from, int count) const {
-    if (directions.count == 0) return *this;
-    Model part = *this;
-    part.directions.count = std::min(count, directions.count - from);
-    part.directions.v += from * directions.v_stride;
-    if (directions.h) part.directions.h += from * directions.h_stride;
-    if (out.change) part.out.change += from * out.change_stride;
-    if (out.count_change) part.out.count_change += from * out.count_stride;
-    return part;
-  }
-};
-
-Model model_of(const TangentBatch& in, ptrdiff_t b) {
+TangentModel model_of(const TangentBatch& in, ptrdiff_t b) {
   const ptrdiff_t n = in.n;
-  return {in.nu + b * n,
-          in.log_f + b * in.table_stride,
-          {(int)in.directions, in.v + b * n, in.batch * n, in.h ? in.h + b * (n + 1) : nullptr, in.batch * (n + 1)},
-          {in.change ? in.change + b * n : nullptr, in.batch * n, in.counts ? in.counts + b * (n + 1) : nullptr,
-           in.count_change ? in.count_change + b * (n + 1) : nullptr, in.batch * (n + 1)}};
+  const auto row = [&](auto* all, ptrdiff_t length) { return all ? all + b * length : nullptr; };
+  const auto along = [&](auto* all, ptrdiff_t length) { return in.directions ? row(all, length) : nullptr; };
+  return {in.nu + b * n, in.log_f + b * in.table_stride, (int)in.directions, in.batch * n, in.batch * (n + 1),
+          along(in.v, n), along(in.h, n + 1), along(in.change, n), row(in.counts, n + 1), along(in.count_change, n + 1)};
 }
 
-// Up to one register of models by the direct tree, one direction after the other; true where Z is safe.
-void solve_direct(const Kernels& kernels, ptrdiff_t n, const Model* models, const double* tilt, int count,
-                  double* scratch, bool* done) {
-  std::fill_n(done, count, true);
-  const std::vector<double> nothing((size_t)n, 0.0);
-  const int directions = models[0].directions.count;
-  for (int r = 0; r < std::max(directions, 1); r++) {
-    DirectTangent rows{};
-    rows.models = count;
-    for (int l = 0; l < 8; l++) {
-      const Model& m = models[l < count ? l : 0];
-      const bool any = directions > 0;
-      rows.nu[l] = m.nu;
-      rows.log_f[l] = m.log_f;
-      rows.v[l] = any ? m.directions.v_row(r) : nothing.data();
-      rows.h[l] = any && m.directions.h ? m.directions.h + r * m.directions.h_stride : nullptr;
-      rows.tilt[l] = tilt[l < count ? l : 0];
-      rows.change[l] = any && m.out.change ? m.out.change + r * m.out.change_stride : nullptr;
-      rows.counts[l] = r == 0 ? m.out.counts : nullptr;
-      rows.count_change[l] = any && m.out.count_change ? m.out.count_change + r * m.out.count_stride : nullptr;
-    }
-    DirectTotals totals[8];
-    kernels.flat->tangent_direct(rows, n, scratch, totals);
-    for (int l = 0; l < count; l++) done[l] &= totals[l].smallest > kSafe;
-  }
-}
-
-bool solve_direct_alone(const Kernels& kernels, ptrdiff_t n, const Model& model, double tilt) {
+// Up to one register of models with at most one direction each by the direct tree; true where Z is safe.
+void solve_direct(const Kernels& kernels, ptrdiff_t n, const TangentModel* models, const double* tilt, int count,
+                  bool* done) {
   const AlignedArray scratch = aligned_doubles((size_t)kernels.flat->tangent_direct_scratch(n));
-  bool done;
-  solve_direct(kernels, n, &model, &tilt, 1, scratch.get(), &done);
-  return done;
+  const std::vector<double> nothing(models[0].v ? 0 : (size_t)n, 0.0);
+  DirectTangent rows{};
+  rows.models = count;
+  for (int l = 0; l < count; l++) {
+    const TangentModel& m = models[l];
+    rows.nu[l] = m.nu;
+    rows.log_f[l] = m.log_f;
+    rows.v[l] = m.v ? m.v : nothing.data();
+    rows.h[l] = m.h;
+    rows.tilt[l] = tilt[l];
+    rows.change[l] = m.change;
+    rows.counts[l] = m.counts;
+    rows.count_change[l] = m.count_change;
+  }
+  DirectTotals totals[8];
+  kernels.flat->tangent_direct(rows, n, scratch.get(), totals);
+  for (int l = 0; l < count; l++) done[l] = totals[l].smallest > kSafe;
 }
 
-// Directions in groups that the kernels take at once.
-double solve_series_groups(const Kernels& kernels, int threads, const FlatSolution& solution, ptrdiff_t n,
-                           const Model& model) {
-  double bound = solution.bound;
-  for (int from = 0; from == 0 || from < model.directions.count; from += kMaxDirections) {
-    Model part = model.along(from, kMaxDirections);
-    if (part.directions.count == 0) part.out.change = part.out.count_change = nullptr;
-    if (from) part.out.counts = nullptr;
-    bound = std::fmax(bound, series_tangent(kernels, threads, solution, model.nu, n, model.log_f, part.directions, part.out));
+// The directions of one model side by side.
+bool solve_directions(const Kernels& kernels, ptrdiff_t n, const TangentModel& model, double tilt) {
+  bool all = true;
+  for (int from = 0; all && (from == 0 || from < model.directions); from += kernels.lanes) {
+    TangentModel part[8];
+    double tilts[8];
+    bool done[8];
+    const int count = std::clamp(model.directions - from, 1, kernels.lanes);
+    for (int l = 0; l < count; l++) part[l] = model.along(from + l, 1), tilts[l] = tilt;
+    solve_direct(kernels, n, part, tilts, count, done);
+    for (int l = 0; l < count; l++) all = all && done[l];
   }
-  return bound;
+  return all;
 }
 
 // "All off or all on" is one choice for all variables.
-void solve_ends(const FlatSolution& s, ptrdiff_t n, const Model& m) {
+void solve_ends(const FlatSolution& s, ptrdiff_t n, const TangentModel& m) {
   const double odds = s.tilt + s.sum_logits, e = std::exp(-std::fabs(odds));
   const double on = (odds < 0 ? e : 1) / (1 + e), off = (odds < 0 ? 1 : e) / (1 + e);
-  if (m.out.counts) {
-    std::fill_n(m.out.counts, n + 1, 0.0);
-    m.out.counts[0] = off;
-    m.out.counts[n] = on;
+  if (m.counts) {
+    std::fill_n(m.counts, n + 1, 0.0);
+    m.counts[0] = off;
+    m.counts[n] = on;
   }
-  for (int r = 0; r < m.directions.count; r++) {
+  for (int r = 0; r < m.directions; r++) {
     long double level = 0;
-    for (ptrdiff_t i = 0; i < n; i++) level += m.directions.v_row(r)[i];
+    for (ptrdiff_t i = 0; i < n; i++) level += m.v_row(r)[i];
     const bool both = on * off > 0;
-    const double moved = both ? on * off * ((double)level + m.directions.table(r, n) - m.directions.table(r, 0)) : 0.0;
-    if (m.out.change) std::fill_n(m.out.change + r * m.out.change_stride, n, moved);
-    if (!m.out.count_change) continue;
-    double* to = m.out.count_change + r * m.out.count_stride;
+    const double moved = both ? on * off * ((double)level + m.table(r, n) - m.table(r, 0)) : 0.0;
+    if (m.change) std::fill_n(m.change + r * m.stride, n, moved);
+    if (!m.count_change) continue;
+    double* to = m.count_change + r * m.count_stride;
     std::fill_n(to, n + 1, 0.0);
     to[n] = moved;
     to[0] = -moved;
@@ -126,13 +97,13 @@ void solve_ends(const FlatSolution& s, ptrdiff_t n, const Model& m) {
 }
 
 // A tilt whose mean is about that of the posterior.
-bool tilt_of(const Kernels& kernels, ptrdiff_t n, const Model& m, double* tilt) {
+bool tilt_of(const Kernels& kernels, ptrdiff_t n, const TangentModel& m, double* tilt) {
   const Logits logits = {kernels.flat, kernels.lanes, 1, m.nu, n};
   return posterior_tilt(logits, logits.sums(0, 8).totals, ArrayTable(logits.kernels, 1, m.log_f), tilt);
 }
 
 // Finite logits, by series; where these certify nothing, and n permits, by a tree under a tilt, unless that `may_wait`.
-double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m, bool may_wait = false) {
+double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const TangentModel& m, bool may_wait = false) {
   FlatRows rows(kernels, threads, 1, n);
   rows.cavities = false;
   solve_rows(m.nu, m.log_f, 0, &rows);
@@ -146,74 +117,76 @@ double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const M
   const bool split = std::any_of(s.pieces.begin(), s.pieces.end(), [](const Piece& piece) { return piece.split; });
   if (may_wait && split && n <= kFewProducts) return kWaits;
   double bound = kInfinity;
-  if (s.kind == FlatKind::series && s.bound < kInfinity) bound = solve_series_groups(kernels, threads, s, n, m);
+  if (s.kind == FlatKind::series && s.bound < kInfinity) {
+    bound = s.bound;
+    for (int from = 0; from == 0 || from < m.directions; from += kMaxDirections)
+      bound = std::fmax(bound, series_tangent(kernels, threads, s, n, m.along(from, kMaxDirections)));
+  }
   if (bound <= kAccepted) return bound;
   if (n > kDirectAtMost) return kInfinity;
   if (may_wait) return kWaits;
   double tilt = s.kind == FlatKind::direct ? s.tilt : 0.0;
-  if (solve_direct_alone(kernels, n, m, tilt)) return 0;
-  return tilt_of(kernels, n, m, &tilt) && solve_direct_alone(kernels, n, m, tilt) ? 0 : kInfinity;
+  if (solve_directions(kernels, n, m, tilt)) return 0;
+  return tilt_of(kernels, n, m, &tilt) && solve_directions(kernels, n, m, tilt) ? 0 : kInfinity;
 }
 
-double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m, bool may_wait = false) {
+double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const TangentModel& m, bool may_wait = false) {
   if (n == 0) {
-    if (m.out.counts) m.out.counts[0] = 1;
-    for (int r = 0; r < m.directions.count && m.out.count_change; r++) m.out.count_change[r * m.out.count_stride] = 0;
+    if (m.counts) m.counts[0] = 1;
+    for (int r = 0; r < m.directions && m.count_change; r++) m.count_change[r * m.count_stride] = 0;
     return m.log_f[0] > -kInfinity ? 0 : kInfinity;
   }
-  if (n <= kDirectProducts && solve_direct_alone(kernels, n, m, 0.0)) return 0;
+  if (n <= kDirectProducts && solve_directions(kernels, n, m, 0.0)) return 0;
   return solve_by_series(kernels, threads, n, m, may_wait);
 }
 
 // Excluded and forced variables do not move: the others, with the table shifted by the number of the forced.
-double solve_with_infinities(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m) {
+double solve_with_infinities(const Kernels& kernels, int threads, ptrdiff_t n, const TangentModel& m) {
   const Split split = split_infinite(m.nu, n);
   const ptrdiff_t kept = (ptrdiff_t)split.finite.size(), last = split.forced + kept;
-  const size_t count = (size_t)m.directions.count;
-  std::vector<double> v(count * (size_t)kept), change(m.out.change ? v.size() : 0);
+  const size_t count = (size_t)m.directions;
+  std::vector<double> v(count * (size_t)kept), change(v.size());
   for (size_t r = 0; r < count; r++) {
     double* to = v.data() + r * (size_t)kept;
     for (ptrdiff_t i = 0; i < n; i++)
-      if (std::isfinite(m.nu[i])) *to++ = m.directions.v_row((int)r)[i];
+      if (std::isfinite(m.nu[i])) *to++ = m.v_row((int)r)[i];
   }
-  Model part = m;
+  TangentModel part = m;
   part.nu = split.finite.data();
   part.log_f += split.forced;
-  part.directions.v = v.data();
-  part.directions.v_stride = kept;
-  if (part.directions.h) part.directions.h += split.forced;
-  part.out.change = m.out.change ? change.data() : nullptr;
-  part.out.change_stride = kept;
-  if (part.out.counts) part.out.counts += split.forced;
-  if (part.out.count_change) part.out.count_change += split.forced;
+  part.stride = kept;
+  if (count) part.v = v.data();
+  if (m.change) part.change = change.data();
+  if (part.h) part.h += split.forced;
+  if (part.counts) part.counts += split.forced;
+  if (part.count_change) part.count_change += split.forced;
   const double bound = solve_finite(kernels, threads, kept, part);
   const auto clear = [&](double* row) {
     std::fill(row, row + split.forced, 0.0);
     std::fill(row + last + 1, row + n + 1, 0.0);
   };
-  if (m.out.counts) clear(m.out.counts);
+  if (m.counts) clear(m.counts);
   for (size_t r = 0; r < count; r++) {
-    if (m.out.count_change) clear(m.out.count_change + (ptrdiff_t)r * m.out.count_stride);
-    if (!m.out.change) continue;
+    if (m.count_change) clear(m.count_change + (ptrdiff_t)r * m.count_stride);
+    if (!m.change) continue;
     const double* from = change.data() + r * (size_t)kept;
-    double* to = m.out.change + (ptrdiff_t)r * m.out.change_stride;
+    double* to = m.change + (ptrdiff_t)r * m.stride;
     for (ptrdiff_t i = 0; i < n; i++) to[i] = std::isfinite(m.nu[i]) ? *from++ : 0.0;
   }
   return bound;
 }
 
-double solve_one(const Kernels& kernels, int threads, ptrdiff_t n, const Model& m, bool may_wait = false) {
+double solve_one(const Kernels& kernels, int threads, ptrdiff_t n, const TangentModel& m, bool may_wait = false) {
   if (!all_finite(m.nu, n)) return solve_with_infinities(kernels, threads, n, m);
   return solve_finite(kernels, threads, n, m, may_wait);
 }
 
 // Up to one register of models: a direct tree, again under tilts for those that it cannot do, then each by itself.
-void solve_together(const Kernels& kernels, ptrdiff_t n, const Model* models, int count, double* bound) {
-  const AlignedArray scratch = aligned_doubles((size_t)kernels.flat->tangent_direct_scratch(n));
+void solve_together(const Kernels& kernels, ptrdiff_t n, const TangentModel* models, int count, double* bound) {
   const double untilted[8] = {};
   bool done[8], done_tilted[8];
-  solve_direct(kernels, n, models, untilted, count, scratch.get(), done);
-  Model again[8];
+  solve_direct(kernels, n, models, untilted, count, done);
+  TangentModel again[8];
   double tilt[8];
   int where[8], open = 0;
   for (int l = 0; l < count; l++) {
@@ -226,12 +199,12 @@ void solve_together(const Kernels& kernels, ptrdiff_t n, const Model* models, in
     else
       again[open] = models[l], where[open++] = l;
   }
-  if (open) solve_direct(kernels, n, again, tilt, open, scratch.get(), done_tilted);
+  if (open) solve_direct(kernels, n, again, tilt, open, done_tilted);
   for (int l = 0; l < open; l++)
     if (!done_tilted[l]) bound[where[l]] = solve_by_series(kernels, 1, n, again[l]);
 }
 
-// Every model of the rows with every direction takes a lane; `in` has at most one direction or wants no counts.
+// Every model of the rows with every direction takes a lane.
 void rows_in_lanes(const TangentBatch& in, const std::vector<ptrdiff_t>& rows) {
   const ptrdiff_t lanes = in.kernels->lanes, models_in_all = (ptrdiff_t)rows.size();
   const ptrdiff_t pairs = models_in_all * std::max<ptrdiff_t>(in.directions, 1);
@@ -239,9 +212,9 @@ void rows_in_lanes(const TangentBatch& in, const std::vector<ptrdiff_t>& rows) {
   const ptrdiff_t tasks = (pairs + lanes - 1) / lanes;
   over_rows(tasks, tasks * in.n, in.threads, [&](ptrdiff_t t, int) {
     const ptrdiff_t first = t * lanes, count = std::min(lanes, pairs - first);
-    Model models[8];
+    TangentModel models[8];
     for (ptrdiff_t l = 0; l < count; l++) {
-      const Model model = model_of(in, rows[(size_t)((first + l) % models_in_all)]);
+      const TangentModel model = model_of(in, rows[(size_t)((first + l) % models_in_all)]);
       models[l] = model.along((int)((first + l) / models_in_all), 1);
     }
     solve_together(*in.kernels, in.n, models, (int)count, &bound[(size_t)first]);
@@ -291,15 +264,7 @@ void tangent_rows(const TangentBatch& in) {
     if (in.bound[b] == kWaits) waiting.push_back(b), in.bound[b] = 0;
   if ((ptrdiff_t)waiting.size() * std::max<ptrdiff_t>(in.directions, 1) < kWorthLanes) one_by_one(waiting, false);
   else plan.in_lanes.insert(plan.in_lanes.end(), waiting.begin(), waiting.end());
-  TangentBatch part = in;
-  if (in.directions > 1 && in.counts) {
-    part.directions = 0;
-    part.change = part.count_change = nullptr;
-    rows_in_lanes(part, plan.in_lanes);
-    part = in;
-    part.counts = nullptr;
-  }
-  rows_in_lanes(part, plan.in_lanes);
+  rows_in_lanes(in, plan.in_lanes);
 }
 
 // P(count) of models that are solved already: their tilts are known, and one spectrum for each gives the probabilities.
@@ -314,15 +279,14 @@ bool row_counts(const FlatRows& rows, const double* nu, const double* log_f, ptr
     const FlatSolution& s = rows.row[(size_t)b];
     bound[b] = kInfinity;
     if (!serves(s)) return;
-    const TangentOut out = {nullptr, 0, counts + b * (n + 1), nullptr, 0};
-    const double found =
-        series_tangent(*rows.kernels, threads, s, nu + b * n, n, log_f + b * table_stride, {0, nu, 0, nullptr, 0}, out);
-    // Beyond that a factor is uncertain: of one piece alone that is Z, as far as probabilities do not add up to one;
+    double *own = counts + b * (n + 1), *end = own + n + 1;
+    const TangentModel model = {nu + b * n, log_f + b * table_stride, 0, 0, 0, nullptr, nullptr, nullptr, own, nullptr};
+    const double found = series_tangent(*rows.kernels, threads, s, n, model);
+    // Beyond that a factor is uncertain: of a single piece that is Z, as far as probabilities do not add up to one;
     // of several also their shares.
-    const bool alone = s.pieces.size() == 1 && s.log_all_off == -kInfinity && s.log_all_on == -kInfinity;
-    const double largest = *std::max_element(out.counts, out.counts + n + 1);
-    const double factor = alone ? std::fabs(1 - std::accumulate(out.counts, out.counts + n + 1, 0.0)) : 2 * s.bound;
-    if (std::max(found, s.bound) <= kCountsAccepted) bound[b] = found + factor * largest;
+    const bool single = s.pieces.size() == 1 && s.log_all_off == -kInfinity && s.log_all_on == -kInfinity;
+    const double factor = single ? std::fabs(1 - std::accumulate(own, end, 0.0)) : 2 * s.bound;
+    if (std::max(found, s.bound) <= kAccepted) bound[b] = found + factor * *std::max_element(own, end);
   });
   return true;
 }

@@ -145,10 +145,10 @@ void multiply_factors(const double* p, ptrdiff_t count, const double* cos_w, con
 
 void leave_one_out(const double* p, const double* q, int count, const double* re, const double* im,
                    const double* error, const double* cos_w, const double* sin_w, int count_w, double* off, double* on,
-                   double* out_error) {
-  for (int j = 0; j < count; j += kLanes) {
-    const vec pj = load(p + j), qj = load(q + j);
-    vec d0 = vec{}, d1 = vec{}, err = vec{};
+                   double* out_error, double* slope) {
+  const auto at_nodes = [&]<bool with_slope>(int j) {
+    const vec pj = load(p + j), qj = load(q + j), pq = pj * qj;
+    vec d0 = vec{}, d1 = vec{}, err = vec{}, slope0 = vec{}, slope1 = vec{};
     for (int m = 0; m < count_w; m++) {
       const vec x = qj + pj * cos_w[m], y = pj * sin_w[m];
       const vec inv = 1.0 / (x * x + y * y);
@@ -158,11 +158,23 @@ void leave_one_out(const double* p, const double* q, int count, const double* re
       d1 += gr * cos_w[m] - gi * sin_w[m];
       // 1 / |x + i y| <= (1 + 1 / |.|^2) / 2 needs no root
       err += error[m] * (0.5 + 0.5 * inv);
+      if constexpr (with_slope) {
+        // times p q (e^{iw} - 1) / (x + i y)
+        const double c = cos_w[m] - 1.0, s = sin_w[m];
+        const vec kr = pq * (c * x + s * y) * inv, ki = pq * (s * x - c * y) * inv;
+        const vec lr = gr * kr - gi * ki, li = gr * ki + gi * kr;
+        slope0 += lr;
+        slope1 += lr * cos_w[m] - li * sin_w[m];
+      }
     }
     store(off + j, d0);
     store(on + j, d1);
     store(out_error + j, err);
-  }
+    if constexpr (with_slope) store(slope + j, slope0 / d0 - slope1 / d1);
+  };
+  for (int j = 0; j < count; j += kLanes)
+    if (slope) at_nodes.template operator()<true>(j);
+    else at_nodes.template operator()<false>(j);
 }
 
 void exp_table(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out) {

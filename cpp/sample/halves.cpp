@@ -5,7 +5,7 @@
 // half's count and `rest` what is left for it. What is kept has the conditional law, for about 1.4 draws of every
 // variable; the second half is treated likewise. P is the inverse transform of a characteristic function: relative to
 // its largest value, which is all that matters here, it is right to about 1e-13.
-#include "sample/halves.hpp"
+#include "sample/tree.hpp"
 
 #include <algorithm>
 #include <cmath>

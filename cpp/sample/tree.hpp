@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/kernels.hpp"
 #include "sample/kernels.hpp"
 
 namespace tallytree {
@@ -72,5 +73,10 @@ class SampleTree {
   int64_t longest_ = 1, width_ = 0;
   bool impossible_ = false;
 };
+
+// Fills out[0 .. n-1] for finite logits nu, given that `count` of the variables are on; false if that was not to be had
+// in a reasonable time, which happens to models and not to random numbers.
+bool draw_given_count(const Kernels& kernels, int threads, const double* nu, ptrdiff_t n, ptrdiff_t count,
+                      const SampleKey& key, uint8_t* out);
 
 }  // namespace tallytree

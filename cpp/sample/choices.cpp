@@ -1,5 +1,5 @@
-// Counts of two children given their parent's: samples with the same parent count share one table.
-#include "base/elementary.hpp"
+// Random words, independent variables, and counts: from one message, or of two children given their parent's.
+#include "base/deviation.hpp"
 #include "base/philox.hpp"
 #include "sample/kernels.hpp"
 
@@ -55,7 +55,44 @@ ptrdiff_t pick(const Wheel& wheel, uint64_t bits) {
   return kStep * low + last;
 }
 
+// 63 random bits as a number in [0, 1): small ones keep all their digits.
+vec fine_unit(const uint64_t* words) {
+  uvec bits;
+  std::memcpy(&bits, words, sizeof bits);
+  return __builtin_convertvector((ivec)(bits >> 1), vec) * 0x1p-63;
+}
+
 }  // namespace
+
+void random_words(const SampleKey* key, uint32_t tag, uint32_t id, uint32_t group, ptrdiff_t calls, uint64_t* out) {
+  philox(*key, tag, id, group, calls, out);
+}
+
+void random_bits(const SampleKey* key, uint32_t tag, uint32_t id, uint32_t first_group, ptrdiff_t samples,
+                 uint64_t* out) {
+  uint64_t bits[4 * kCalls];
+  for (ptrdiff_t s = 0; s < samples; s += 64) {
+    const ptrdiff_t count = samples - s < 64 ? samples - s : 64;
+    philox(*key, tag, id, first_group + (uint32_t)(s / 64), count > 2 * kCalls ? 2 * kCalls : kCalls, bits);
+    std::memcpy(out + s, bits, (size_t)count * sizeof(uint64_t));
+  }
+}
+
+// Each variable leaves its likely state where a random number falls below the probability of that.
+ptrdiff_t draw_bernoulli(const double* nu, ptrdiff_t n, double tilt, const SampleKey* key, uint32_t tag, uint32_t id,
+                         uint32_t group, uint64_t* words, uint8_t* out) {
+  philox(*key, tag, id, group, (n + 2 * kCalls - 1) / (2 * kCalls) * kCalls, words);
+  vec total = vec{};
+  for (ptrdiff_t i = 0; i < n; i += kLanes) {
+    const vec t = load_up_to(nu + i, n - i, -__builtin_inf()) + tilt;
+    const vec rare = 0.5 * deviation(t).delta;
+    const vec likely = t < 0.0 ? vec{} : splat(1.0);
+    const vec on = fine_unit(words + i) < rare ? 1.0 - likely : likely;
+    total += on;
+    for (ptrdiff_t l = 0; l < kLanes && i + l < n; l++) out[i + l] = (uint8_t)on[l];
+  }
+  return (ptrdiff_t)sum_lanes(total);
+}
 
 void choose(const MessageView* message, const uint64_t* bits, ptrdiff_t samples, int32_t* out, double* scratch) {
   Wheel wheel{scratch, scratch + message->length + kStep, message->length, 0};
@@ -64,6 +101,7 @@ void choose(const MessageView* message, const uint64_t* bits, ptrdiff_t samples,
   for (ptrdiff_t s = 0; s < samples; s++) out[s] = (int32_t)(message->low + pick(wheel, bits[s]));
 }
 
+// Samples with the same parent count share one table.
 void split(const MessageView* left, const MessageView* right, const int32_t* parent, const uint64_t* bits,
            ptrdiff_t samples, int32_t* left_out, int32_t* right_out, int32_t* order, double* scratch) {
   int32_t least = parent[0], most = parent[0];
