@@ -73,7 +73,7 @@ void bind_flat(nb::module_& m) {
     check_logits(rows, nu);
     if (auto known = marginals_at_hand(rows)) return shared_matrix(std::move(known), nu.shape(0), nu.shape(1));
     array_out out = new_array({nu.shape(0), nu.shape(1)});
-    unlocked([&] { row_marginals(rows, nu.data(), out.data()); });
+    unlocked([&] { row_answers(rows, nu.data(), Wanted::marginals, out.data()); });
     return matrix_shared(out);
   });
 
@@ -81,7 +81,7 @@ void bind_flat(nb::module_& m) {
   m.def("flat_messages", [](const FlatRows& rows, matrix_in nu) {
     check_logits(rows, nu);
     array_out out = new_array({nu.shape(0), nu.shape(1)});
-    unlocked([&] { row_messages(rows, nu.data(), out.data()); });
+    unlocked([&] { row_answers(rows, nu.data(), Wanted::messages, out.data()); });
     return out;
   });
 

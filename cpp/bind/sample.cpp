@@ -19,41 +19,42 @@ SampleKey key_of(const key_in& words) {
   return key;
 }
 
-void check_variables(const ints_in& variables, int64_t n, const char* what) {
-  for (size_t i = 0; i < variables.shape(0); i++) require(variables.data()[i] >= 0 && variables.data()[i] < n, what);
+template <class T>
+std::span<const T> span_of(const vector_of<T>& values) {
+  return {values.data(), values.size()};
 }
 
 // Everything that the sampler uses as an index, before it does.
-void check_tree(const SampleTreeInput& in, const ints_in& variables, const ints_in& start, const ints_in& right,
-                         const ints_in& table, const ints_in& free, int64_t n, int64_t table_entries) {
-  require(start.shape(0) > 0 && in.start[0] == 0 && in.start[in.blocks] == (int64_t)variables.shape(0),
+void check_tree(const SampleTreeInput& in) {
+  require(!in.start.empty() && in.start[0] == 0 && in.start.back() == (int64_t)in.variables.size(),
           "`start` must begin with 0 and end with the number of `variables`");
-  const int64_t total = in.blocks + in.nodes;
-  require((int64_t)right.shape(0) == in.nodes && (int64_t)table.shape(0) == total,
+  const int64_t total = in.blocks() + (int64_t)in.left.size();
+  require(in.right.size() == in.left.size() && (int64_t)in.table.size() == total,
           "`left` and `right` must have one entry per node, `table` one per block and node");
-  check_variables(variables, n, "`variables` must hold columns of `nu`");
-  check_variables(free, n, "`free` must hold columns of `nu`");
+  for (const auto& held : {in.variables, in.free})
+    for (const int64_t v : held)
+      require(v >= 0 && v < (int64_t)in.nu.size(), "`variables` and `free` must hold columns of `nu`");
   std::vector<int64_t> size((size_t)total, 0);
   std::vector<bool> below((size_t)total, false);
   for (int64_t id = 0; id < total; id++) {
-    if (id < in.blocks) {
+    if (id < in.blocks()) {
       size[(size_t)id] = in.start[id + 1] - in.start[id];
       require(size[(size_t)id] >= 0 && size[(size_t)id] <= kBlock, "a block must hold 0 to 64 variables");
     } else {
-      for (const int64_t child : {in.left[id - in.blocks], in.right[id - in.blocks]}) {
+      for (const int64_t child : {in.left[id - in.blocks()], in.right[id - in.blocks()]}) {
         require(child >= 0 && child < id && !below[(size_t)child],
                 "children must come before their parent and have one parent");
         below[(size_t)child] = true;
         size[(size_t)id] += size[(size_t)child];
       }
     }
-    require(in.table[id] < 0 || in.table[id] <= table_entries - size[(size_t)id] - 1,
+    require(in.table[id] < 0 || in.table[id] <= (int64_t)in.tables.size() - size[(size_t)id] - 1,
             "a table reaches beyond the end of `tables`");
   }
-  for (int64_t i = 0; i < in.n_roots; i++) {
-    require(in.roots[i] >= 0 && in.roots[i] < total && !below[(size_t)in.roots[i]],
+  for (const int64_t root : in.roots) {
+    require(root >= 0 && root < total && !below[(size_t)root],
             "`roots` must hold every block and node without a parent once");
-    below[(size_t)in.roots[i]] = true;
+    below[(size_t)root] = true;
   }
   for (const bool held : below) require(held, "`roots` must hold every block and node without a parent once");
   require(!in.windowed || (std::isfinite(in.tilt) && in.budget >= 0), "`tilt` must be finite, `budget` not negative");
@@ -97,10 +98,10 @@ void bind_sample(nb::module_& m) {
               ints_in roots, ints_in free, vector_in nu, vector_in tables, bool windowed, double tilt, double budget,
               int64_t low, int64_t high, int threads, const std::string& level) {
              const SampleKernels& kernels = *choose(level).sample;
-             SampleTreeInput in{variables.data(), start.data(), (int64_t)start.shape(0) - 1, left.data(), right.data(),
-                            (int64_t)left.shape(0), table.data(), roots.data(), (int64_t)roots.shape(0), free.data(),
-                            (int64_t)free.shape(0), nu.data(), tables.data(), windowed, tilt, budget, low, high};
-             check_tree(in, variables, start, right, table, free, (int64_t)nu.shape(0), (int64_t)tables.shape(0));
+             const SampleTreeInput in{span_of(variables), span_of(start), span_of(left), span_of(right), span_of(table),
+                                      span_of(roots), span_of(free), span_of(nu), span_of(tables), windowed, tilt, budget,
+                                      low, high};
+             check_tree(in);
              unlocked([&] { new (self) SampleTree(in, kernels, threads); });
            })
       .def_prop_ro("impossible", &SampleTree::impossible)

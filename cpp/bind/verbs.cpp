@@ -182,24 +182,27 @@ void map_one(vector_in solution, vector_of<T> nu, array_to_fill<T, 1> out, bool 
             marginals ? Wanted::marginals : Wanted::log_odds, out.data());
 }
 
+template <class T>
+void bind_chunks(nb::module_& m) {
+  // Sums over one chunk of logits for a list of requests (kind, numbers): how many logits are -inf, +inf and NaN, and for every
+  // request (sum, carry, least, most, listed, complete).
+  m.def("flat_reduce", &reduce_chunk<T>, "nu"_a.noconvert(), "requests"_a, "threads"_a = 0, "level"_a = "");
+  // Posterior log-odds or marginals of one chunk of logits, into `out`.
+  m.def("flat_map", &map_one<T>, "solution"_a, "nu"_a.noconvert(), "out"_a.noconvert(), "marginals"_a, "threads"_a = 0,
+        "level"_a = "");
+}
+
 }  // namespace
 
 void bind_verbs(nb::module_& m) {
-  // Sums over one chunk of logits for a list of requests (kind, numbers): how many logits are -inf, +inf and NaN, and for every
-  // request (sum, carry, least, most, listed, complete).
-  m.def("flat_reduce", &reduce_chunk<double>, "nu"_a.noconvert(), "requests"_a, "threads"_a = 0, "level"_a = "");
-  m.def("flat_reduce", &reduce_chunk<float>, "nu"_a.noconvert(), "requests"_a, "threads"_a = 0, "level"_a = "");
+  bind_chunks<double>(m);
+  bind_chunks<float>(m);
   // Solve for n finite logits of which `known` sums have been taken: (missing requests, solution or None); the second for the
   // potential sum_j coefficients[j] rates[j]^c.
   m.def("flat_solve_sums", &solve_sums);
   m.def("flat_solve_power_sums", &solve_power_sums);
   // The law of the count of n finite logits under a tilt, on its window: (missing requests, law or None).
   m.def("flat_count_law", &count_law);
-  // Posterior log-odds or marginals of one chunk of logits, into `out`.
-  m.def("flat_map", &map_one<double>, "solution"_a, "nu"_a.noconvert(), "out"_a.noconvert(), "marginals"_a, "threads"_a = 0,
-        "level"_a = "");
-  m.def("flat_map", &map_one<float>, "solution"_a, "nu"_a.noconvert(), "out"_a.noconvert(), "marginals"_a, "threads"_a = 0,
-        "level"_a = "");
 }
 
 }  // namespace tallytree

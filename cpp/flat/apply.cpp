@@ -213,12 +213,9 @@ static inline void over_messages(const double* nu, ptrdiff_t n, const FlatMixtur
   }
 }
 
-void marginals(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {
-  over_messages(nu, n, *mixture, out, [](vec odds, vec) { return sigmoid(odds); });
-}
-
-void messages(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out) {
-  over_messages(nu, n, *mixture, out, [](vec, vec message) { return message; });
+void mixture_answers(const double* nu, ptrdiff_t n, const FlatMixtureView& mixture, bool marginals, double* out) {
+  if (marginals) over_messages(nu, n, mixture, out, [](vec odds, vec) { return sigmoid(odds); });
+  else over_messages(nu, n, mixture, out, [](vec, vec message) { return message; });
 }
 
 void tangent_apply(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t stride, const TangentView& view,

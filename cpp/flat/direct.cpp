@@ -119,7 +119,7 @@ struct Tree {
 };
 
 // f' = f (h - the derivative of log Z) at the root. Impossible counts have no derivative, whatever h says of them.
-void direct_root(const DirectTangent& in, vec z, Tree<Dual>* s) {
+void direct_root(const DirectRows& in, vec z, Tree<Dual>* s) {
   const Dual f = s->root;
   vec z_change = vec{};
   clear(f.change, kGroup * s->groups + kLanePad + 1);
@@ -141,13 +141,12 @@ void direct_root(const DirectTangent& in, vec z, Tree<Dual>* s) {
 ptrdiff_t direct_scratch(ptrdiff_t n) { return Tree<vec*>(n, nullptr).doubles; }
 ptrdiff_t tangent_direct_scratch(ptrdiff_t n) { return Tree<Dual>(n, nullptr).doubles; }
 
-void direct(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
-            double* scratch, DirectTotals* totals, double* const* ratio, double* const* marginal) {
+void direct(const DirectRows& in, ptrdiff_t n, double* scratch, DirectTotals* totals) {
   Tree<vec*> s(n, scratch);
-  s.read_tables(log_f, tilt, models);
+  s.read_tables(in.log_f, in.tilt, in.models);
   const double inf = __builtin_inf();
   vec positive = vec{}, norm = splat(1.0), log_norm = vec{}, largest = vec{};
-  s.read_leaves(nu, [&](ptrdiff_t i, vec t, const Deviation& d) {
+  s.read_leaves(in.nu, [&](ptrdiff_t i, vec t, const Deviation& d) {
     positive += ((t > 0.0) & (t < inf)) ? t : vec{};
     largest = max(largest, abs(t) < inf ? abs(t) : vec{});
     norm *= 1.0 + d.e;
@@ -160,15 +159,15 @@ void direct(const double* const* nu, const double* const* log_f, const double* t
   const vec z = s.pass_up();
   vec least = z;
   s.pass_down();
-  to_rows(ratio, models, n, [&](ptrdiff_t i) {
+  to_rows(in.ratio, in.models, n, [&](ptrdiff_t i) {
     return s.leaf[2 * i] = leave_one_out_ratio(s.message(s.leaf, i), &least);
   });
-  to_rows(marginal, models, n, [&](ptrdiff_t i) { return marginal_of(s.weight[i], s.leaf[2 * i]); });
-  for (int l = 0; l < models; l++)
+  to_rows(in.marginal, in.models, n, [&](ptrdiff_t i) { return marginal_of(s.weight[i], s.leaf[2 * i]); });
+  for (int l = 0; l < in.models; l++)
     totals[l] = {s.log_mean(z, l), least[l], positive[l] + log_norm[l], largest[l]};
 }
 
-void tangent_direct(const DirectTangent& in, ptrdiff_t n, double* scratch, DirectTotals* totals) {
+void tangent_direct(const DirectRows& in, ptrdiff_t n, double* scratch, DirectTotals* totals) {
   Tree<Dual> s(n, scratch);
   s.read_tables(in.log_f, in.tilt, in.models);
   s.read_leaves(in.nu, [](ptrdiff_t, vec, const Deviation&) {});

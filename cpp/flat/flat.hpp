@@ -154,10 +154,6 @@ const double* chebyshev_cosines(int count);
 enum class FlatKind { impossible, ends, series, direct, powers };
 
 struct FlatSolution {
-  FlatSolution() = default;
-  FlatSolution(FlatSolution&&) = default;
-  FlatSolution& operator=(FlatSolution&&) = default;
-
   FlatKind kind = FlatKind::impossible;
   double log_mean = -__builtin_inf(), softplus = 0, bound = 0;
   double log_norm = __builtin_nan("");  // log Z; series only. log_mean + softplus may lose digits
@@ -192,14 +188,15 @@ constexpr double kTolerance = 5e-11;
 // Bounds are first order; larger ones certify nothing.
 constexpr double kMeaningful = 1e-6;
 
+enum class Wanted { marginals, messages, log_odds };  // P(y_i = 1); posterior log-odds less the logits; posterior log-odds
+
 // A solution that needs nothing but a logit to answer for its variable: made ready once, used for any part of the logits.
-// It borrows the solution. Direct trees list their answers instead, see flat_marginals and flat_messages.
+// It borrows the solution. Direct trees list their answers instead, see flat_answers.
 class FlatMap {
  public:
   FlatMap(const FlatKernels* kernels, const FlatSolution& solution);
   FlatMap(const FlatMap&) = delete;
-  void marginals(const double* nu, ptrdiff_t n, double* out) const;  // P(y_i = 1)
-  void messages(const double* nu, ptrdiff_t n, double* out) const;   // posterior log-odds less the logits
+  void answer(const double* nu, ptrdiff_t n, Wanted wanted, double* out) const;
 
  private:
   bool smooth() const;
@@ -210,8 +207,6 @@ class FlatMap {
   std::vector<double> ratio_;  // series of r itself, of one smooth piece
 };
 
-enum class Wanted { marginals, log_odds };
-
 // A chunk of any logits, infinite ones too, in single or double precision; on threads, block by block.
 template <class T>
 void map_chunk(const FlatMap& map, int threads, const T* nu, ptrdiff_t n, Wanted wanted, T* out);
@@ -221,8 +216,7 @@ std::vector<double> packed(FlatSolution& solution);
 FlatSolution unpacked(const double* numbers);
 
 bool marginals_known(const FlatSolution& solution);  // a direct tree's, where plain numbers can hold the odds
-void flat_marginals(const Logits& logits, const FlatSolution& solution, double* out);
-void flat_messages(const Logits& logits, const FlatSolution& solution, double* out);
+void flat_answers(const Logits& logits, const FlatSolution& solution, Wanted wanted, double* out);
 void flat_log_pmf(const Logits& logits, double* out);
 
 }  // namespace tallytree

@@ -20,6 +20,13 @@ bool all_finite(const T* x, ptrdiff_t n) {
   return sum[0] == 0;
 }
 
+// Logits as doubles, in `room` where they have to be made.
+inline const double* widened(const double* nu, ptrdiff_t, double*) { return nu; }
+inline const double* widened(const float* nu, ptrdiff_t n, double* room) {
+  for (ptrdiff_t i = 0; i < n; i++) room[i] = nu[i];
+  return room;
+}
+
 // Calls each(i) for every infinite logit and, before it and at the end, run(from, to) for the finite ones since the last.
 template <class Each, class Run>
 void around_infinities(const double* nu, ptrdiff_t n, const Each& each, const Run& run) {

@@ -91,14 +91,17 @@ struct PowerSums {
 // absolute.
 constexpr int kMaxDirections = 16;  // of one piece; more come in groups
 
-// Rows of up to one register of models. `h`, `counts` and `count_change` may be null.
-struct DirectTangent {
+// Up to one register of models for a direct tree: the leave-one-out ratios and marginals of `direct`; or, for
+// `tangent_direct`, directions and where their answers go, of which h, `counts` and `count_change` may be null.
+struct DirectRows {
   int models;
-  const double *nu[8], *log_f[8], *v[8], *h[8];
+  const double *nu[8], *log_f[8];
   double tilt[8];
-  double *change[8];        // (n,): d P(y_i = 1)
-  double *counts[8];        // (n + 1,): P(z = k)
-  double *count_change[8];  // (n + 1,): d P(z = k)
+  double *ratio[8], *marginal[8];  // (n,)
+  const double *v[8], *h[8];
+  double *change[8];               // (n,): d P(y_i = 1)
+  double *counts[8];               // (n + 1,): P(z = k)
+  double *count_change[8];         // (n + 1,): d P(z = k)
 };
 
 // Sums over the logits, weighted by a direction.
@@ -155,19 +158,16 @@ struct FlatKernels {
                         double* on, double* out_error, double* slope);
 
   // P(y_i = 1), or the messages log(d_i(1) / d_i(0)).
-  void (*marginals)(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out);
-  void (*messages)(const double* nu, ptrdiff_t n, const FlatMixtureView* mixture, double* out);
+  void (*mixture_answers)(const double* nu, ptrdiff_t n, const FlatMixtureView& mixture, bool marginals, double* out);
 
   // Of one piece that is not split: marginals, given the series of r itself; messages, given that of log r.
   void (*marginals_plain)(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, double* out);
   void (*messages_plain)(const double* nu, ptrdiff_t n, double tilt, const double* series, int terms, double* out);
 
-  // K(s), an upper bound of K(s), K'(s), K''(s) for weighted logits with second moments inside their bins.
+  // K'(s), K''(s) and, unless `spread` is null, an upper bound of K(s) for weighted logits with second moments inside
+  // their bins.
   void (*tilted_moments)(const double* value, const double* weight, const double* spread, ptrdiff_t count,
                          double growth, double tilt, double* out);
-
-  // K'(s) and K''(s) alone.
-  void (*tilted_mean)(const double* value, const double* weight, ptrdiff_t count, double tilt, double* out);
 
   // exp(log_f[k] - slope (first + k) - scale) for k < length
   void (*exp_table)(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out);
@@ -176,8 +176,7 @@ struct FlatKernels {
   // Direct tree, one model per lane (direct.cpp), or one model in all lanes (single_model.cpp): leave-one-out ratios
   // and marginals, n of each for every model.
   ptrdiff_t (*direct_scratch)(ptrdiff_t n);  // doubles
-  void (*direct)(const double* const* nu, const double* const* log_f, const double* tilt, int models, ptrdiff_t n,
-                 double* scratch, DirectTotals* totals, double* const* ratio, double* const* marginal);
+  void (*direct)(const DirectRows& rows, ptrdiff_t n, double* scratch, DirectTotals* totals);
   ptrdiff_t (*single_scratch)(ptrdiff_t n);  // doubles
   void (*single)(const double* nu, const double* log_f, double tilt, ptrdiff_t n, double* scratch, DirectTotals* totals,
                 double* ratio, double* marginal);
@@ -188,8 +187,7 @@ struct FlatKernels {
 
   // Sums of powers (powers.cpp); infinite logits are welcome.
   void (*power_sums)(const double* nu, ptrdiff_t n, const double* rate, int terms, PowerSums* out);
-  void (*power_marginals)(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out);
-  void (*power_messages)(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out);
+  void (*power_answers)(const double* nu, ptrdiff_t n, const PowerForm& powers, bool marginals, double* out);
 
   // The chain of partial sums, counting ones or zeros up to `cap`: messages, log E f and a bound of the error, infinite
   // where plain numbers run out of range. Scratch in doubles.
@@ -199,7 +197,7 @@ struct FlatKernels {
 
   ptrdiff_t (*tangent_direct_scratch)(ptrdiff_t n);  // doubles
   // Direct tree in lanes. `smallest` of the totals is Z, which must be far above underflow.
-  void (*tangent_direct)(const DirectTangent& rows, ptrdiff_t n, double* scratch, DirectTotals* totals);
+  void (*tangent_direct)(const DirectRows& rows, ptrdiff_t n, double* scratch, DirectTotals* totals);
 
   void (*weighted_sums)(const double* nu, const double* v, ptrdiff_t n, double tilt, int count, WeightedSums* out);
   // p and v of large deviations go to the two arrays; returns how many.

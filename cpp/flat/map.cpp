@@ -15,41 +15,24 @@ namespace {
 constexpr double kExtremeLogit = 300;  // half of the range of plain numbers
 constexpr ptrdiff_t kBlock = 8192;     // logits that are widened, or freed of infinities, at a time
 
-constexpr int kRecurrences = 4;  // of Clenshaw under way at once hide their latency
-
-// The series of r from the series of log r, on a few more nodes.
+// The series of r from the series of log r, on a few more nodes, all of which Clenshaw's recurrence serves at once.
 std::vector<double> ratio_series(const Piece& piece) {
   const int count = piece.terms + kMoreNodes;
-  const double* cosine = chebyshev_cosines(count);
-  double value[kMaxNodes + kMoreNodes] = {};
-  for (int first = 0; first < count; first += kRecurrences) {
-    double x[kRecurrences], b1[kRecurrences] = {}, b2[kRecurrences] = {};
-    for (int g = 0; g < kRecurrences; g++) x[g] = cosine[2 * std::min(first + g, count - 1) + 1];
-    for (int j = piece.terms - 1; j > 0; j--)
-      for (int g = 0; g < kRecurrences; g++) {
-        const double b0 = 2 * x[g] * b1[g] - b2[g] + piece.log_ratio[(size_t)j];
-        b2[g] = b1[g];
-        b1[g] = b0;
-      }
-    for (int g = 0; g < kRecurrences && first + g < count; g++)
-      value[first + g] = std::exp(x[g] * b1[g] - b2[g] + piece.log_ratio[0]);
-  }
+  const double *cosine = chebyshev_cosines(count), *log_ratio = piece.log_ratio.data();
+  double x[kMaxNodes + kMoreNodes], value[kMaxNodes + kMoreNodes];
+  double b1[kMaxNodes + kMoreNodes] = {}, b2[kMaxNodes + kMoreNodes] = {};
+  for (int i = 0; i < count; i++) x[i] = cosine[2 * i + 1];
+  for (int j = piece.terms - 1; j > 0; j--)
+    for (int i = 0; i < count; i++) {
+      const double b0 = 2 * x[i] * b1[i] - b2[i] + log_ratio[j];
+      b2[i] = b1[i];
+      b1[i] = b0;
+    }
+  for (int i = 0; i < count; i++) value[i] = std::exp(x[i] * b1[i] - b2[i] + log_ratio[0]);
   std::vector<double> series((size_t)count);
   chebyshev_fit(value, count, series.data());
   while (series.size() > 1 && std::fabs(series.back()) < 1e-17 * std::fabs(series[0])) series.pop_back();
   return series;
-}
-
-// Doubles without infinities, in `room` where they have to be made.
-inline const double* widened(const double* nu, ptrdiff_t n, bool finite, double* room) {
-  if (finite) return nu;
-  for (ptrdiff_t i = 0; i < n; i++) room[i] = std::isinf(nu[i]) ? 0.0 : nu[i];
-  return room;
-}
-
-inline const double* widened(const float* nu, ptrdiff_t n, bool finite, double* room) {
-  for (ptrdiff_t i = 0; i < n; i++) room[i] = nu[i];
-  return widened(room, n, finite, room);
 }
 
 }  // namespace
@@ -70,61 +53,43 @@ bool FlatMap::smooth() const {
   return s.pieces.size() == 1 && !s.pieces[0].split && s.log_all_off == -kInfinity && s.log_all_on == -kInfinity;
 }
 
-void FlatMap::marginals(const double* nu, ptrdiff_t n, double* out) const {
+void FlatMap::answer(const double* nu, ptrdiff_t n, Wanted wanted, double* out) const {
   const FlatSolution& s = solution_;
+  const bool marginals = wanted == Wanted::marginals;
   if (s.kind == FlatKind::impossible || (s.kind == FlatKind::series && s.pieces.empty())) {
     std::fill(out, out + n, __builtin_nan(""));
   } else if (s.kind == FlatKind::ends) {
-    std::fill(out, out + n, sigmoid(s.tilt + s.sum_logits));
+    const double on = sigmoid(s.tilt + s.sum_logits);
+    for (ptrdiff_t i = 0; i < n; i++) out[i] = marginals ? on : s.tilt + (s.sum_logits - nu[i]);
   } else if (s.kind == FlatKind::powers) {
-    kernels_->power_marginals(nu, n, *s.powers, out);
+    kernels_->power_answers(nu, n, *s.powers, marginals, out);
   } else if (!smooth()) {
-    kernels_->marginals(nu, n, &mixture_, out);
-  } else if (s.largest_logit > kExtremeLogit) {
-    // Odds p r / q may leave the range of plain numbers where their logarithm does not.
-    messages(nu, n, out);
-    for (ptrdiff_t i = 0; i < n; i++) out[i] = sigmoid(nu[i] + out[i]);
-  } else {
+    kernels_->mixture_answers(nu, n, mixture_, marginals, out);
+  } else if (marginals && s.largest_logit <= kExtremeLogit) {
     kernels_->marginals_plain(nu, n, s.pieces[0].tilt, ratio_.data(), (int)ratio_.size(), out);
-  }
-}
-
-void FlatMap::messages(const double* nu, ptrdiff_t n, double* out) const {
-  const FlatSolution& s = solution_;
-  if (s.kind == FlatKind::impossible || (s.kind == FlatKind::series && s.pieces.empty())) {
-    std::fill(out, out + n, __builtin_nan(""));
-  } else if (s.kind == FlatKind::ends) {
-    for (ptrdiff_t i = 0; i < n; i++) out[i] = s.tilt + (s.sum_logits - nu[i]);
-  } else if (s.kind == FlatKind::powers) {
-    kernels_->power_messages(nu, n, *s.powers, out);
-  } else if (smooth()) {
-    const Piece& piece = s.pieces[0];
-    kernels_->messages_plain(nu, n, piece.tilt, piece.log_ratio.data(), piece.terms, out);
   } else {
-    kernels_->messages(nu, n, &mixture_, out);
+    kernels_->messages_plain(nu, n, s.pieces[0].tilt, s.pieces[0].log_ratio.data(), s.pieces[0].terms, out);
+    // Odds p r / q may leave the range of plain numbers where their logarithm does not.
+    for (ptrdiff_t i = 0; marginals && i < n; i++) out[i] = sigmoid(nu[i] + out[i]);
   }
+  for (ptrdiff_t i = 0; wanted == Wanted::log_odds && i < n; i++) out[i] += nu[i];
 }
 
 // -- logits in memory ----------------------------------------------------------------------------------------------
 
 bool marginals_known(const FlatSolution& s) { return s.kind == FlatKind::direct && s.largest_logit <= kExtremeLogit; }
 
-void flat_marginals(const Logits& logits, const FlatSolution& s, double* out) {
-  if (marginals_known(s)) {
-    std::copy(s.marginal, s.marginal + logits.n, out);
-  } else if (s.kind == FlatKind::direct) {
-    flat_messages(logits, s, out);
-    for (ptrdiff_t i = 0; i < logits.n; i++) out[i] = sigmoid(logits.nu[i] + out[i]);
-  } else {
+void flat_answers(const Logits& logits, const FlatSolution& s, Wanted wanted, double* out) {
+  const bool marginals = wanted == Wanted::marginals;
+  if (s.kind != FlatKind::direct) {
     const FlatMap map(logits.kernels, s);
-    in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) { map.marginals(logits.nu + from, length, out + from); });
+    return in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
+      map.answer(logits.nu + from, length, wanted, out + from);
+    });
   }
-}
-
-void flat_messages(const Logits& logits, const FlatSolution& s, double* out) {
-  if (s.kind == FlatKind::direct) return logits.kernels->messages_from_ratio(s.ratio, logits.n, s.tilt, out);
-  const FlatMap map(logits.kernels, s);
-  in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) { map.messages(logits.nu + from, length, out + from); });
+  if (marginals && marginals_known(s)) return (void)std::copy(s.marginal, s.marginal + logits.n, out);
+  logits.kernels->messages_from_ratio(s.ratio, logits.n, s.tilt, out);
+  for (ptrdiff_t i = 0; marginals && i < logits.n; i++) out[i] = sigmoid(logits.nu[i] + out[i]);
 }
 
 // -- chunks --------------------------------------------------------------------------------------------------------
@@ -137,13 +102,10 @@ void map_chunk(const FlatMap& map, int threads, const T* nu, ptrdiff_t n, Wanted
     if (length < 1) return;
     double room[kBlock], answers[kBlock];
     const bool all = all_finite(nu + from, length);
-    const double* finite = widened(nu + from, length, all, room);
-    if (wanted == Wanted::marginals) {
-      map.marginals(finite, length, answers);
-    } else {
-      map.messages(finite, length, answers);
-      for (ptrdiff_t i = 0; i < length; i++) answers[i] += finite[i];
-    }
+    const double* finite = widened(nu + from, length, room);
+    for (ptrdiff_t i = 0; !all && i < length; i++) room[i] = std::isinf(finite[i]) ? 0.0 : finite[i];
+    if (!all) finite = room;
+    map.answer(finite, length, wanted, answers);
     for (ptrdiff_t i = 0; !all && i < length; i++)
       if (std::isinf(nu[from + i])) answers[i] = wanted == Wanted::marginals ? nu[from + i] > 0 : nu[from + i];
     for (ptrdiff_t i = 0; i < length; i++) out[from + i] = (T)answers[i];  // only now: `out` may be `nu`

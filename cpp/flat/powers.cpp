@@ -130,15 +130,13 @@ static inline void over_leaves(const double* nu, ptrdiff_t n, const PowerForm& p
   }
 }
 
-void power_marginals(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out) {
+void power_answers(const double* nu, ptrdiff_t n, const PowerForm& powers, bool marginals, double* out) {
+  if (!marginals)
+    return over_leaves(nu, n, powers, out, [](const Leaf&, const Sides& s) { return log(s.on / s.off); });
   over_leaves(nu, n, powers, out, [](const Leaf& leaf, const Sides& s) {
     const vec on = leaf.on * s.on;
     return on / (on + leaf.off * s.off);
   });
-}
-
-void power_messages(const double* nu, ptrdiff_t n, const PowerForm& powers, double* out) {
-  over_leaves(nu, n, powers, out, [](const Leaf&, const Sides& s) { return log(s.on / s.off); });
 }
 
 }  // namespace tallytree::TT_LEVEL

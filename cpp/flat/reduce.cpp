@@ -108,12 +108,6 @@ void add_block(const FlatKernels& kernels, const std::vector<Request>& requests,
   }
 }
 
-inline const double* widened(const double* nu, ptrdiff_t, double*) { return nu; }
-inline const double* widened(const float* nu, ptrdiff_t n, double* room) {
-  for (ptrdiff_t i = 0; i < n; i++) room[i] = nu[i];
-  return room;
-}
-
 // The finite logits of a block, in `room` if there are others; `n` becomes their number.
 const double* finite_part(const double* nu, ptrdiff_t* n, double* room, LeftOut* left_out) {
   if (all_finite(nu, *n)) return nu;
@@ -133,6 +127,20 @@ bool any_histogram(const std::vector<Request>& requests) {
   return std::any_of(requests.begin(), requests.end(), [](const Request& r) { return r.kind == Asked::histogram; });
 }
 
+Reduced nothing(const Request& request) {
+  Reduced r;
+  size_t sums = 0, extremes = 0;
+  if (request.kind == Asked::deviations) sums = (size_t)(kDeviations + request.count), extremes = 1;
+  if (request.kind == Asked::small_deviations) sums = 1 + 2 * kPowers;
+  if (request.kind == Asked::histogram) sums = 3 * kBins;
+  if (request.kind == Asked::powers) sums = (size_t)(1 + kPerRate * request.count), extremes = (size_t)request.count;
+  r.sum.assign(sums, 0.0);
+  if (request.kind != Asked::histogram) r.carry.assign(sums, 0.0);
+  r.least.assign(extremes, kInfinity);
+  r.most.assign(extremes, request.kind == Asked::powers ? 0.0 : -kInfinity);
+  return r;
+}
+
 std::vector<Reduced> empty_answers(const std::vector<Request>& requests) {
   std::vector<Reduced> result;
   result.reserve(requests.size());
@@ -146,20 +154,6 @@ int sums_at_least(int count) {
   for (const int most : kSumCounts)
     if (count <= most) return most;
   return kMaxChebyshev;
-}
-
-Reduced nothing(const Request& request) {
-  Reduced r;
-  size_t sums = 0, extremes = 0;
-  if (request.kind == Asked::deviations) sums = (size_t)(kDeviations + request.count), extremes = 1;
-  if (request.kind == Asked::small_deviations) sums = 1 + 2 * kPowers;
-  if (request.kind == Asked::histogram) sums = 3 * kBins;
-  if (request.kind == Asked::powers) sums = (size_t)(1 + kPerRate * request.count), extremes = (size_t)request.count;
-  r.sum.assign(sums, 0.0);
-  if (request.kind != Asked::histogram) r.carry.assign(sums, 0.0);
-  r.least.assign(extremes, kInfinity);
-  r.most.assign(extremes, request.kind == Asked::powers ? 0.0 : -kInfinity);
-  return r;
 }
 
 void Reduced::merge(const Reduced& later) {
@@ -210,7 +204,7 @@ template std::vector<Reduced> reduce(const FlatKernels&, int, const double*, ptr
 template std::vector<Reduced> reduce(const FlatKernels&, int, const float*, ptrdiff_t, const std::vector<Request>&,
                                      bool, LeftOut*);
 
-Sums deviations_of(const Reduced& r) {
+static Sums deviations_of(const Reduced& r) {
   Sums s;
   s.totals = {r.value(kLogNorm), r.value(kPositive), r.value(kNegative), r.value(kLikelyOn), r.value(kInfinite),
               r.least[0], r.most[0], (r.sum[kPositive] - r.value(kPositive)) + r.carry[kPositive]};
@@ -219,7 +213,7 @@ Sums deviations_of(const Reduced& r) {
   return s;
 }
 
-SmallSums small_deviations_of(const Reduced& r) {
+static SmallSums small_deviations_of(const Reduced& r) {
   SmallSums s;
   s.likely_on = r.value(0);
   for (int j = 0; j < kPowers; j++) {
@@ -230,14 +224,14 @@ SmallSums small_deviations_of(const Reduced& r) {
   return s;
 }
 
-Histogram histogram_of(const Request& request, const Reduced& r) {
+static Histogram histogram_of(const Request& request, const Reduced& r) {
   Histogram h = {request.low, request.high, {}, r.listed, r.complete};
   h.bins.resize((size_t)kBins);
   for (size_t b = 0; b < (size_t)kBins; b++) h.bins[b] = {r.value(3 * b), r.value(3 * b + 1), r.value(3 * b + 2)};
   return h;
 }
 
-PowerSums powers_of(const Request& request, const Reduced& r) {
+static PowerSums powers_of(const Request& request, const Reduced& r) {
   PowerSums s = {};
   s.softplus = r.value(0);
   for (int j = 0; j < request.count; j++) {
@@ -294,6 +288,8 @@ Histogram Logits::histogram(double low, double high) const {
 
 namespace {
 
+// The histogram that is taken before anything is known: nearly all logits of most models lie in it.
+constexpr double kOverviewReach = 16;
 // Forecasts of a variance may be off.
 constexpr double kPerhapsSplit = 2 * kSmallVariance, kSurelySplit = 0.5 * kSmallVariance;
 

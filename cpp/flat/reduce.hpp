@@ -8,17 +8,6 @@
 
 namespace tallytree {
 
-// A sum with the rounding errors carried along.
-struct CarefulSum {
-  double sum = 0, carry = 0;
-  void add(double x) {
-    const double next = sum + x;
-    carry += (sum < 0 ? -sum : sum) >= (x < 0 ? -x : x) ? (sum - next) + x : (x - next) + sum;
-    sum = next;
-  }
-  double value() const { return sum + carry; }
-};
-
 enum class Asked { deviations, small_deviations, histogram, powers };
 
 struct Request {
@@ -37,16 +26,15 @@ int sums_at_least(int count);
 struct Reduced {
   std::vector<double> sum, carry, least, most, listed;
   bool complete = true;
+  // Carries the rounding errors along.
   void add(size_t j, double x) {
-    CarefulSum s{sum[j], carry[j]};
-    s.add(x);
-    sum[j] = s.sum;
-    carry[j] = s.carry;
+    const double next = sum[j] + x;
+    carry[j] += (sum[j] < 0 ? -sum[j] : sum[j]) >= (x < 0 ? -x : x) ? (sum[j] - next) + x : (x - next) + sum[j];
+    sum[j] = next;
   }
   double value(size_t j) const { return carry.empty() ? sum[j] : sum[j] + carry[j]; }
   void merge(const Reduced& later);
 };
-Reduced nothing(const Request& request);
 
 // Variables that are not among the sums: logits of -inf and +inf, and those that are no numbers.
 struct LeftOut {
@@ -58,19 +46,11 @@ template <class T>
 std::vector<Reduced> reduce(const FlatKernels& kernels, int threads, const T* nu, ptrdiff_t n,
                             const std::vector<Request>& requests, bool known_finite, LeftOut* left_out);
 
-Sums deviations_of(const Reduced& reduced);
-SmallSums small_deviations_of(const Reduced& reduced);
-Histogram histogram_of(const Request& request, const Reduced& reduced);
-PowerSums powers_of(const Request& request, const Reduced& reduced);
-
 // Sums that somebody else has taken, chunk by chunk. What solve needs and does not find is thrown as `Missing`: the caller
 // fetches it and calls solve again, which repeats its small steps and goes further.
 struct Missing {
   std::vector<Request> requests;
 };
-
-// The histogram that is taken before anything is known: nearly all logits of most models lie in it.
-constexpr double kOverviewReach = 16;
 
 class KnownSums final : public Source {
  public:

@@ -12,8 +12,6 @@
 
 #include "base/constants.hpp"
 #include "flat/costs.hpp"
-#include "flat/infinite_logits.hpp"
-#include "base/workspace.hpp"
 #include "base/parallel.hpp"
 #include "base/workspace.hpp"
 #include "flat/table.hpp"
@@ -28,21 +26,11 @@ constexpr ptrdiff_t kLanesAtMost = 1 << 15;  // above this they do not fit any c
 constexpr ptrdiff_t kSingleAtMost = 1024;   // the lanes of one model hold at most 512 variables each
 constexpr double kSafe = 1e-270;           // smallest divisor of a direct tree that underflow cannot have reached
 
-AlignedArray direct_scratch(const Kernels& kernels, ptrdiff_t n) {
-  return aligned_doubles((size_t)std::max(kernels.flat->direct_scratch(n), kernels.flat->single_scratch(n)));
-}
-
 // Relative round-off of a direct tree: sums of at most n positive terms on the way up and down, and the argument of
 // exp, which is the log of a number between `smallest` and 1 after the tilt.
 double direct_bound(ptrdiff_t n, double tilt, double log_mean, double smallest) {
   const double steep = tilt == 0 ? 0 : std::fabs(log_mean) + 2 * std::fabs(tilt) * (double)n;
   return kRoundOff * (4 * (double)n + 64 - 2 * std::log(smallest) + 2 * steep);
-}
-
-bool only_ends(const double* log_f, ptrdiff_t n) {
-  for (ptrdiff_t k = 1; k < n; k++)
-    if (log_f[k] > -kInfinity) return false;
-  return true;
 }
 
 // One pass under tilt 0. Where a single count is possible it is mostly solved under another tilt, and few sums will do.
@@ -51,72 +39,51 @@ Sums first_pass(const Logits& logits, const double* log_f) {
   return logits.sums(0, support.first >= support.last ? 8 : first_sums(logits.n));
 }
 
-// Up to one register of models, solved directly at the given tilts; true where underflow did no harm.
 struct DirectJob {
-  const double* nu;
-  const double* log_f;
-  double tilt;
+  const double *nu, *log_f;
   FlatSolution* solution;
-  bool done;
 };
 
-void run_direct(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, double* scratch) {
-  const double *nu[8], *log_f[8];
-  double tilt[8];
+// Direct trees of up to one register of models at the given tilts; done where underflow did no harm.
+void run_direct(const Kernels& kernels, ptrdiff_t n, const DirectJob* job, const double* tilt,
+                const FlatTotals* untilted, int count, bool* done) {
+  const FlatKernels& k = *kernels.flat;
+  const AlignedArray scratch = aligned_doubles((size_t)std::max(k.direct_scratch(n), k.single_scratch(n)));
+  DirectRows rows;
   DirectTotals totals[8];
-  double *ratio[8], *marginal[8];
+  rows.models = count;
   for (int l = 0; l < count; l++) {
-    nu[l] = job[l].nu;
-    log_f[l] = job[l].log_f;
-    tilt[l] = job[l].tilt;
     FlatSolution& s = *job[l].solution;
     if (!s.ratio) {
       s.own.resize(2 * (size_t)n);
       s.ratio = s.own.data();
       s.marginal = s.ratio + n;
     }
-    ratio[l] = s.ratio;
-    marginal[l] = s.marginal;
+    rows.nu[l] = job[l].nu;
+    rows.log_f[l] = job[l].log_f;
+    rows.tilt[l] = tilt[l];
+    rows.ratio[l] = s.ratio;
+    rows.marginal[l] = s.marginal;
   }
   if (count == 1 && n <= kSingleAtMost)
-    kernels.flat->single(nu[0], log_f[0], tilt[0], n, scratch, totals, ratio[0], marginal[0]);
+    k.single(job->nu, job->log_f, tilt[0], n, scratch.get(), totals, rows.ratio[0], rows.marginal[0]);
   else
-    kernels.flat->direct(nu, log_f, tilt, count, n, scratch, totals, ratio, marginal);
+    k.direct(rows, n, scratch.get(), totals);
   for (int l = 0; l < count; l++) {
     FlatSolution& s = *job[l].solution;
     const DirectTotals& t = totals[l];
+    done[l] = t.smallest > kSafe;
     if (tilt[l] == 0) s.softplus = t.softplus;
-    job[l].done = t.smallest > kSafe;
-    if (!job[l].done) continue;
+    if (!done[l]) continue;
     s.kind = FlatKind::direct;
     s.tilt = tilt[l];
     s.log_mean = t.log_mean;
     s.largest_logit = t.largest + std::fabs(tilt[l]);
     s.bound = direct_bound(n, tilt[l], t.log_mean, t.smallest);
-  }
-}
-
-// Direct trees, side by side, under the tilts whose means are the posterior means.
-void direct_at_posterior(const Kernels& kernels, ptrdiff_t n, DirectJob* job, int count, double* scratch) {
-  DirectJob tilted[8];
-  FlatTotals untilted[8];
-  int where[8], open = 0;
-  for (int l = 0; l < count; l++) {
-    const Logits logits = {kernels.flat, kernels.lanes, 1, job[l].nu, n};
-    const ArrayTable table(logits.kernels, 1, job[l].log_f);
-    untilted[open] = logits.sums(0, 8).totals;
-    if (!posterior_tilt(logits, untilted[open], table, &job[l].tilt)) continue;
-    job[l].solution->softplus = softplus(untilted[open]);
-    where[open] = l;
-    tilted[open++] = job[l];
-  }
-  if (open) run_direct(kernels, n, tilted, open, scratch);
-  for (int l = 0; l < open; l++) {
-    const DirectJob& found = tilted[l];
-    job[where[l]].done = found.done;
-    if (!found.done || found.tilt == 0) continue;
-    const Sums sums = Logits(kernels.flat, kernels.lanes, 1, found.nu, n).sums(found.tilt, 8);
-    found.solution->log_mean += tilt_norm(untilted[l], sums.totals, found.tilt).minus(0);
+    if (tilt[l] == 0) continue;
+    const Logits logits = {&k, kernels.lanes, 1, job[l].nu, n};
+    s.softplus = softplus(untilted[l]);
+    s.log_mean += tilt_norm(untilted[l], logits.sums(tilt[l], 8).totals, tilt[l]).minus(0);
   }
 }
 
@@ -130,36 +97,21 @@ bool hopeless(const Kernels& kernels, ptrdiff_t n, const DirectJob& job) {
   return Untilted(n, logits.sums(0, 8)).hopeless(support_of(*kernels.flat, job.log_f, n));
 }
 
-// Direct trees; for models that leave the range of plain numbers under better tilts; then series with their certificates.
-// Neighbours are much alike: the first one tells whether all begin with a tilt.
-void solve_small(const Kernels& kernels, ptrdiff_t n, bool cavities, DirectJob* job, int count) {
-  const AlignedArray scratch = direct_scratch(kernels, n);
-  DirectJob open[8];
-  int left = 0;
-  const auto by_series = [&](const DirectJob& one) {
+// Direct trees, then series with their certificates. Neighbours are much alike: the first one tells whether all begin
+// with a tilt.
+void solve_small(const Kernels& kernels, ptrdiff_t n, bool cavities, const DirectJob* job, int count) {
+  const auto rest = [&](const DirectJob& one) {
+    if (!all_finite(one.nu, n))
+      return solve_with_infinities(kernels, 1, one.nu, n, one.log_f, cavities, one.solution);
     const Logits logits = {kernels.flat, kernels.lanes, 1, one.nu, n};
     *one.solution = solve_series(logits, ArrayTable(logits.kernels, 1, one.log_f), logits.sums(0, first_sums(n)));
   };
-  const auto keep = [&](int many, const auto& stays) {
-    left = 0;
-    for (int l = 0; l < many; l++)
-      if (stays(open[l])) open[left++] = open[l];
-  };
-  for (int l = 0; l < count; l++) {
-    if (!only_ends(job[l].log_f, n)) open[left++] = job[l];
-    else if (all_finite(job[l].nu, n)) by_series(job[l]);
-    else solve_with_infinities(kernels, 1, job[l].nu, n, job[l].log_f, cavities, job[l].solution);
-  }
-  if (!left) return;
-  if (!hopeless(kernels, n, open[0])) run_direct(kernels, n, open, left, scratch.get());
-  keep(left, [&](const DirectJob& one) {
-    if (one.done || all_finite(one.nu, n)) return !one.done;
-    solve_with_infinities(kernels, 1, one.nu, n, one.log_f, cavities, one.solution);
-    return false;
-  });
-  if (left) direct_at_posterior(kernels, n, open, left, scratch.get());
-  keep(left, [&](const DirectJob& one) { return !one.done; });
-  for (int l = 0; l < left; l++) by_series(open[l]);
+  DirectJob open[8];
+  int left = 0;
+  for (int l = 0; l < count; l++)
+    if (ArrayTable(kernels.flat, 1, job[l].log_f).any_possible({1, n - 1})) open[left++] = job[l];
+    else rest(job[l]);
+  if (left) solve_register(kernels, n, open, left, !hopeless(kernels, n, open[0]), run_direct, rest);
 }
 
 // The series; if it cannot certify its answer, and n permits, a direct tree.
@@ -167,12 +119,10 @@ void solve_large(const Kernels& kernels, const Logits& logits, const double* log
                  FlatSolution* s) {
   *s = solve_series(logits, ArrayTable(logits.kernels, logits.threads, log_f), untilted);
   if (s->bound <= 2 * kTolerance || s->kind != FlatKind::series || logits.n > kDirectAtMost) return;
-  const AlignedArray scratch = direct_scratch(kernels, logits.n);
   FlatSolution other;
-  DirectJob job = {logits.nu, log_f, 0.0, &other, false};
-  run_direct(kernels, logits.n, &job, 1, scratch.get());
-  if (!job.done) direct_at_posterior(kernels, logits.n, &job, 1, scratch.get());
-  if (job.done && other.bound < s->bound) *s = std::move(other);
+  const DirectJob job = {logits.nu, log_f, &other};
+  solve_register(kernels, logits.n, &job, 1, true, run_direct, [&](const DirectJob&) { other.bound = kInfinity; });
+  if (other.bound < s->bound) *s = std::move(other);
 }
 
 // Finite logits, any size.
@@ -182,7 +132,7 @@ void solve_finite(const Kernels& kernels, int threads, const double* nu, ptrdiff
     s->kind = log_f[0] > -kInfinity ? FlatKind::ends : FlatKind::impossible;
     s->log_mean = log_f[0];
   } else if (n <= kDirect) {
-    DirectJob job = {nu, log_f, 0.0, s, false};
+    const DirectJob job = {nu, log_f, s};
     solve_small(kernels, n, false, &job, 1);
   } else {
     const Logits logits = {kernels.flat, kernels.lanes, threads, nu, n};
@@ -215,9 +165,7 @@ void solve_with_infinities(const Kernels& kernels, int threads, const double* nu
   s->bound = bound;
 }
 
-template <class Pass>
-void apply_row(const FlatRows& rows, ptrdiff_t b, int threads, const double* nu, double* out, const Pass& pass,
-               bool messages) {
+void answer_row(const FlatRows& rows, ptrdiff_t b, int threads, const double* nu, Wanted wanted, double* out) {
   const FlatSolution& s = rows.row[(size_t)b];
   Logits logits = {rows.kernels->flat, rows.kernels->lanes, threads, nu, rows.n};
   std::vector<double> result;
@@ -226,12 +174,13 @@ void apply_row(const FlatRows& rows, ptrdiff_t b, int threads, const double* nu,
     result.resize(finite.size());
     logits.nu = finite.data();
     logits.n = (ptrdiff_t)finite.size();
-    pass(logits, s, result.data());
+    flat_answers(logits, s, wanted, result.data());
   } else {
-    pass(logits, s, out);
+    flat_answers(logits, s, wanted, out);
   }
   if (!s.any_infinite) return;
-  const double on = messages ? s.message_forced : 1.0, off = messages ? s.message_excluded : 0.0;
+  const bool marginals = wanted == Wanted::marginals;
+  const double on = marginals ? 1.0 : s.message_forced, off = marginals ? 0.0 : s.message_excluded;
   const double* next = result.data();
   around_infinities(
       nu, rows.n,
@@ -241,13 +190,6 @@ void apply_row(const FlatRows& rows, ptrdiff_t b, int threads, const double* nu,
         std::copy(next, next + (to - from), out + from);
         next += to - from;
       });
-}
-
-template <class Pass>
-void apply_rows(const FlatRows& rows, const double* nu, double* out, const Pass& pass, bool messages) {
-  over_rows(rows.batch, rows.batch * rows.n, rows.threads, [&](ptrdiff_t b, int threads) {
-    apply_row(rows, b, threads, nu + b * rows.n, out + b * rows.n, pass, messages);
-  });
 }
 
 // The rows `which` by direct trees, side by side in `at_once` lanes. What shares a register has about the same counts,
@@ -269,7 +211,7 @@ void solve_in_lanes(const double* nu, const double* log_f, ptrdiff_t table_strid
     int count = 0;
     for (ptrdiff_t i = t * at_once; i < std::min(all, (t + 1) * at_once); i++) {
       const ptrdiff_t b = which[(size_t)i];
-      job[count++] = {nu + b * n, log_f + b * table_stride, 0.0, &rows->row[(size_t)b], false};
+      job[count++] = {nu + b * n, log_f + b * table_stride, &rows->row[(size_t)b]};
     }
     solve_small(*rows->kernels, n, rows->cavities, job, count);
   });
@@ -373,12 +315,10 @@ std::shared_ptr<const double> marginals_at_hand(const FlatRows& rows) {
   return rows.small_models;
 }
 
-void row_marginals(const FlatRows& rows, const double* nu, double* out) {
-  apply_rows(rows, nu, out, flat_marginals, false);
-}
-
-void row_messages(const FlatRows& rows, const double* nu, double* out) {
-  apply_rows(rows, nu, out, flat_messages, true);
+void row_answers(const FlatRows& rows, const double* nu, Wanted wanted, double* out) {
+  over_rows(rows.batch, rows.batch * rows.n, rows.threads, [&](ptrdiff_t b, int threads) {
+    answer_row(rows, b, threads, nu + b * rows.n, wanted, out + b * rows.n);
+  });
 }
 
 void log_pmf_rows(const Kernels& kernels, int threads, const double* nu, ptrdiff_t batch, ptrdiff_t n, double* out) {

@@ -33,24 +33,19 @@ Layout lay_out(ptrdiff_t n, double* scratch) {
   a.slots = (n + kLanes - 1) / kLanes;
   a.groups = (a.slots + kGroup - 1) / kGroup;
   const ptrdiff_t counts = kGroup * a.groups + 1;
-  double* next = scratch;
-  const auto take = [&](ptrdiff_t count) {
-    double* taken = next;
-    next += (count + 7) / 8 * 8;
-    return taken;
-  };
-  a.leaf = (Leaf*)take(2 * kGroup * a.groups * kLanes);
-  a.weight = (Leaf*)take(2 * kGroup * a.groups * kLanes);
-  a.tree = (vec*)take(tree_size(a.groups) * kLanes);
-  a.lane_down = (vec*)take(counts * kLanes);
-  a.padded = (vec*)take((counts + 2 * kLanePad) * kLanes);
-  a.buffer = (vec*)take((2 * counts + 256) * kLanes);
+  LaneRoom room = {(vec*)scratch};
+  a.leaf = (Leaf*)room.take(2 * kGroup * a.groups);
+  a.weight = (Leaf*)room.take(2 * kGroup * a.groups);
+  a.tree = room.take(tree_size(a.groups));
+  a.lane_down = room.take(counts);
+  a.padded = room.take(counts + 2 * kLanePad);
+  a.buffer = room.take(2 * counts + 256);
   for (int level = 0; level < kLevels; level++) {
-    a.up[level] = take((kLanes >> level) * a.stride(level));
-    a.down[level] = take((kLanes >> level) * a.stride(level));
+    a.up[level] = room.take_other<double>((kLanes >> level) * a.stride(level));
+    a.down[level] = room.take_other<double>((kLanes >> level) * a.stride(level));
   }
-  a.shifted = take(a.stride(kLevels - 1) + 2 * kPad);
-  a.doubles = next - scratch;
+  a.shifted = room.take_other<double>(a.stride(kTop) + 2 * kPad);
+  a.doubles = room.doubles_from(scratch);
   return a;
 }
 

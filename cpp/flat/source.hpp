@@ -69,8 +69,6 @@ class Source {
   virtual Reduced reduced(const Request& request) const = 0;
   Source() = default;
   Source(const FlatKernels* k, int l, int t, ptrdiff_t count) : kernels(k), lanes(l), threads(t), n(count) {}
-  Source(const Source&) = default;
-  Source& operator=(const Source&) = default;
   ~Source() = default;
 };
 
@@ -93,12 +91,10 @@ class Logits final : public Source {
 constexpr ptrdiff_t kRowChunk = 1 << 15;         // variables
 constexpr ptrdiff_t kRowWorthThreads = 1 << 16;  // variables
 
-inline ptrdiff_t chunk_count(const Logits& logits) { return (logits.n + kRowChunk - 1) / kRowChunk; }
-
 // Calls pass(from, length) for every chunk; number from / kRowChunk.
 template <class Pass>
 void in_chunks(const Logits& logits, const Pass& pass) {
-  parallel_for(chunk_count(logits), logits.n >= kRowWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
+  parallel_for((logits.n + kRowChunk - 1) / kRowChunk, logits.n >= kRowWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
     const ptrdiff_t from = c * kRowChunk;
     pass(from, std::min(kRowChunk, logits.n - from));
   });

@@ -90,9 +90,9 @@ void LogitSummary::gather() {
 }
 
 Tilt LogitSummary::at(double s) const {
-  double out[4];
+  double out[3];
   kernels_->tilted_moments(value_.data(), weight_.data(), spread_.data(), (ptrdiff_t)value_.size(), growth_, s, out);
-  return {s, out[1], out[2], out[3]};
+  return {s, out[2], out[0], out[1]};
 }
 
 // Newton's method on log(mean / (n - mean)), which is nearly linear in the tails, inside a bracket.
@@ -101,7 +101,7 @@ double LogitSummary::solve(double target, double start, double near, double* mom
   double low = -largest_ - reach, high = -smallest_ + reach;
   double s = std::clamp(start, low, high);
   const auto look = [&] {
-    kernels_->tilted_mean(value_.data(), weight_.data(), (ptrdiff_t)value_.size(), s, moments);
+    kernels_->tilted_moments(value_.data(), weight_.data(), nullptr, (ptrdiff_t)value_.size(), growth_, s, moments);
   };
   look();
   for (int i = 0; i < 100 && std::fabs(moments[0] - target) > near * std::sqrt(moments[1]) + 1e-9 * target; i++) {

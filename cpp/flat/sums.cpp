@@ -197,33 +197,26 @@ ptrdiff_t weighted_powers(const double* nu, const double* v, ptrdiff_t n, double
 // K'' changes by a factor of at most `growth`, so K <= K(means) + growth / 2 sum spread p q.
 void tilted_moments(const double* value, const double* weight, const double* spread, ptrdiff_t count, double growth,
                     double tilt, double* out) {
-  vec k = vec{}, slack = vec{}, mean = vec{}, var = vec{};
-  for (ptrdiff_t i = 0; i < count; i += kLanes) {
-    const vec t = load_up_to(value + i, count - i, 0) + tilt, w = load_up_to(weight + i, count - i, 0);
-    const Deviation d = deviation(t);
-    const vec half = 0.5 * d.delta, v = half * (1.0 - half);
-    const vec inside = load_up_to(spread + i, count - i, 0), steep = v * growth;
-    k += w * (log1p_unit(d.e) + (t > 0.0 ? t : vec{}));
-    slack += inside * (steep < 0.25 ? steep : splat(0.25));
-    mean += w * (t < 0.0 ? half : 1.0 - half);
-    var += w * v;
-  }
-  out[0] = sum_lanes(k);
-  out[1] = out[0] + 0.5 * sum_lanes(slack);
-  out[2] = sum_lanes(mean);
-  out[3] = sum_lanes(var);
-}
-
-void tilted_mean(const double* value, const double* weight, ptrdiff_t count, double tilt, double* out) {
-  vec mean = vec{}, var = vec{};
-  for (ptrdiff_t i = 0; i < count; i += kLanes) {
-    const vec t = load_up_to(value + i, count - i, 0) + tilt, w = load_up_to(weight + i, count - i, 0);
-    const vec half = 0.5 * deviation(t).delta;
-    mean += w * (t < 0.0 ? half : 1.0 - half);
-    var += w * (half * (1.0 - half));
-  }
-  out[0] = sum_lanes(mean);
-  out[1] = sum_lanes(var);
+  const auto sums = [&]<bool bounded>() {
+    vec k = vec{}, slack = vec{}, mean = vec{}, var = vec{};
+    for (ptrdiff_t i = 0; i < count; i += kLanes) {
+      const vec t = load_up_to(value + i, count - i, 0) + tilt, w = load_up_to(weight + i, count - i, 0);
+      const Deviation d = deviation(t);
+      const vec half = 0.5 * d.delta, v = half * (1.0 - half);
+      mean += w * (t < 0.0 ? half : 1.0 - half);
+      var += w * v;
+      if constexpr (bounded) {
+        const vec inside = load_up_to(spread + i, count - i, 0), steep = v * growth;
+        k += w * (log1p_unit(d.e) + (t > 0.0 ? t : vec{}));
+        slack += inside * (steep < 0.25 ? steep : splat(0.25));
+      }
+    }
+    out[0] = sum_lanes(mean);
+    out[1] = sum_lanes(var);
+    if constexpr (bounded) out[2] = sum_lanes(k) + 0.5 * sum_lanes(slack);
+  };
+  if (spread) sums.template operator()<true>();
+  else sums.template operator()<false>();
 }
 
 }  // namespace tallytree::TT_LEVEL

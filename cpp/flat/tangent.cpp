@@ -164,16 +164,19 @@ DirectedSpectrum directed_spectrum(const Kernels& kernels, const Logits& logits,
   return d;
 }
 
-// A piece of the posterior with its derivatives.
-struct Part {
+// A part of the posterior: a piece, or one end of the table.
+struct Share {
+  double share = 0;
+  std::vector<double> level;  // d log of its weight, then of its share, per direction
+};
+
+// A piece with its derivatives.
+struct Part : Share {
   DirectedSpectrum directed;
   Waves waves;
   PieceTangent tangent;
   Piece piece;
-  std::vector<double> level;   // d log of the piece's weight, per direction
   std::vector<double> centre;  // what was subtracted from h: sum dG / Z
-  std::vector<double> drift;   // d log of its share
-  double share = 0;
 };
 
 // Numbers here are far from the ends of their range.
@@ -239,18 +242,16 @@ double largest_of(const double* x, ptrdiff_t n) {
 
 // The ends of the table: all off and all on.
 struct Ends {
-  double off, on;               // shares
-  std::vector<double> off_level, on_level;  // d log of their weights
+  Share off, on;
 };
 
 Ends ends_of(const Logits& logits, const FlatSolution& s, const TangentModel& model, double log_total) {
-  Ends e = {std::exp(s.log_all_off - log_total), std::exp(s.log_all_on - log_total), {}, {}};
+  Ends e = {{std::exp(s.log_all_off - log_total), {}}, {std::exp(s.log_all_on - log_total), {}}};
   for (int r = 0; r < model.directions; r++) {
     long double total = 0;
-    if (e.on > 0)
-      for (ptrdiff_t i = 0; i < logits.n; i++) total += model.v_row(r)[i];
-    e.off_level.push_back(e.off > 0 ? model.table(r, 0) : 0.0);
-    e.on_level.push_back(e.on > 0 ? (double)total + model.table(r, logits.n) : 0.0);
+    for (ptrdiff_t i = 0; e.on.share > 0 && i < logits.n; i++) total += model.v_row(r)[i];
+    e.off.level.push_back(e.off.share > 0 ? model.table(r, 0) : 0.0);
+    e.on.level.push_back(e.on.share > 0 ? (double)total + model.table(r, logits.n) : 0.0);
   }
   return e;
 }
@@ -267,22 +268,14 @@ double log_total_weight(const FlatSolution& s) {
 
 // Turns d log of the weights into d log of the shares: relative to the heaviest, then to the mean, so that nothing large
 // cancels where one of them has almost all the weight.
-void settle_shares(std::vector<Part>& pieces, Ends& ends, int directions) {
+void settle_shares(const std::vector<Share*>& all, int directions) {
+  const auto lighter = [](const Share* a, const Share* b) { return a->share < b->share; };
+  const Share* heaviest = *std::max_element(all.begin(), all.end(), lighter);
   for (size_t r = 0; r < (size_t)directions; r++) {
-    double heaviest = ends.off, level = ends.off_level[r];
-    if (ends.on > heaviest) heaviest = ends.on, level = ends.on_level[r];
-    for (const Part& t : pieces)
-      if (t.share > heaviest) heaviest = t.share, level = t.level[r];
-    ends.off_level[r] = ends.off > 0 ? ends.off_level[r] - level : 0.0;
-    ends.on_level[r] = ends.on > 0 ? ends.on_level[r] - level : 0.0;
-    double mean = ends.off * ends.off_level[r] + ends.on * ends.on_level[r];
-    for (Part& t : pieces) {
-      t.level[r] -= level;
-      mean += t.share * t.level[r];
-    }
-    for (Part& t : pieces) t.drift.push_back(t.level[r] - mean);
-    ends.off_level[r] -= mean;
-    ends.on_level[r] -= mean;
+    const double level = heaviest->level[r];
+    double mean = 0;
+    for (Share* s : all) mean += s->share * (s->level[r] = s->share > 0 ? s->level[r] - level : 0.0);
+    for (Share* s : all) s->level[r] -= mean;
   }
 }
 
@@ -309,7 +302,7 @@ double piece_counts(const Logits& logits, const TangentModel& model, const Part&
     logits.kernels->inverse(turns.turns, turned_re.data(), turned_im.data(), t.waves.width, moved.data());
     double* to = model.count_change + r * model.count_stride + t.waves.first;
     for (ptrdiff_t j = 0; j < t.waves.width; j++) {
-      const double own = directed_table(t, model, r, j) - t.centre[(size_t)r] + t.drift[(size_t)r];
+      const double own = directed_table(t, model, r, j) - t.centre[(size_t)r] + t.level[(size_t)r];
       to[j] += scale * t.waves.f[(size_t)j] * (pmf[(size_t)j] * own + moved[(size_t)j]);
       largest = std::fmax(largest, t.waves.f[(size_t)j] * std::fabs(own));
     }
@@ -320,13 +313,13 @@ double piece_counts(const Logits& logits, const TangentModel& model, const Part&
 
 void end_counts(const Logits& logits, const Ends& ends, const TangentModel& model) {
   if (model.counts) {
-    model.counts[0] += ends.off;
-    model.counts[logits.n] += ends.on;
+    model.counts[0] += ends.off.share;
+    model.counts[logits.n] += ends.on.share;
   }
   for (int r = 0; r < model.directions && model.count_change; r++) {
     double* to = model.count_change + r * model.count_stride;
-    to[0] += ends.off * ends.off_level[(size_t)r];
-    to[logits.n] += ends.on * ends.on_level[(size_t)r];
+    to[0] += ends.off.share * ends.off.level[(size_t)r];
+    to[logits.n] += ends.on.share * ends.on.level[(size_t)r];
   }
 }
 
@@ -335,9 +328,9 @@ void apply(const Kernels& kernels, const Logits& logits, const TangentModel& mod
   std::vector<TangentPieceView> views;
   for (const Part& t : pieces)
     views.push_back({view_of(t.piece, 0.0), t.share, (ptrdiff_t)t.piece.log_ratio.size() / (2 + model.directions),
-                     t.directed.shift.data(), t.drift.data(), t.tangent.re.data(), t.tangent.im.data()});
-  const bool plain = views.size() == 1 && !views[0].split && ends.off == 0 && ends.on == 0;
-  const TangentView view = {(int)views.size(), model.directions, views.data(), ends.on, ends.on_level.data()};
+                     t.directed.shift.data(), t.level.data(), t.tangent.re.data(), t.tangent.im.data()});
+  const bool plain = views.size() == 1 && !views[0].split && ends.off.share == 0 && ends.on.share == 0;
+  const TangentView view = {(int)views.size(), model.directions, views.data(), ends.on.share, ends.on.level.data()};
   in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
     if (plain)
       kernels.flat->tangent_apply_plain(logits.nu + from, length, model.v + from, model.stride, views[0], model.directions,
@@ -378,7 +371,9 @@ double series_tangent(const Kernels& kernels, int threads, const FlatSolution& s
   }
   if (model.counts) std::fill_n(model.counts, n + 1, 0.0);
   for (int r = 0; r < model.directions && model.count_change; r++) std::fill_n(model.count_change + r * model.count_stride, n + 1, 0.0);
-  settle_shares(pieces, ends, model.directions);
+  std::vector<Share*> shares = {&ends.off, &ends.on};
+  for (Part& t : pieces) shares.push_back(&t);
+  settle_shares(shares, model.directions);
   for (const Part& t : pieces)
     if (model.counts || model.count_change) count_error += piece_counts(logits, model, t, bound.data());
   end_counts(logits, ends, model);

@@ -14,6 +14,7 @@ struct TangentModel {
   double* change;                  // (n,) per direction: d P(y_i = 1)
   double* counts;                  // (n + 1,): P(z = k)
   double* count_change;            // (n + 1,) per direction: d P(z = k)
+  double* bound;                   // of the errors; see TangentBatch
 
   const double* v_row(int r) const { return v + r * stride; }
   double table(int r, ptrdiff_t k) const { return h ? h[r * count_stride + k] : 0.0; }

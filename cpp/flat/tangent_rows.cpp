@@ -32,15 +32,16 @@ TangentModel model_of(const TangentBatch& in, ptrdiff_t b) {
   const auto row = [&](auto* all, ptrdiff_t length) { return all ? all + b * length : nullptr; };
   const auto along = [&](auto* all, ptrdiff_t length) { return in.directions ? row(all, length) : nullptr; };
   return {in.nu + b * n, in.log_f + b * in.table_stride, (int)in.directions, in.batch * n, in.batch * (n + 1),
-          along(in.v, n), along(in.h, n + 1), along(in.change, n), row(in.counts, n + 1), along(in.count_change, n + 1)};
+          along(in.v, n), along(in.h, n + 1), along(in.change, n), row(in.counts, n + 1), along(in.count_change, n + 1),
+          in.bound + b};
 }
 
 // Up to one register of models with at most one direction each by the direct tree; true where Z is safe.
-void solve_direct(const Kernels& kernels, ptrdiff_t n, const TangentModel* models, const double* tilt, int count,
-                  bool* done) {
+void solve_direct(const Kernels& kernels, ptrdiff_t n, const TangentModel* models, const double* tilt,
+                  const FlatTotals*, int count, bool* done) {
   const AlignedArray scratch = aligned_doubles((size_t)kernels.flat->tangent_direct_scratch(n));
   const std::vector<double> nothing(models[0].v ? 0 : (size_t)n, 0.0);
-  DirectTangent rows{};
+  DirectRows rows;
   rows.models = count;
   for (int l = 0; l < count; l++) {
     const TangentModel& m = models[l];
@@ -67,7 +68,7 @@ bool solve_directions(const Kernels& kernels, ptrdiff_t n, const TangentModel& m
     bool done[8];
     const int count = std::clamp(model.directions - from, 1, kernels.lanes);
     for (int l = 0; l < count; l++) part[l] = model.along(from + l, 1), tilts[l] = tilt;
-    solve_direct(kernels, n, part, tilts, count, done);
+    solve_direct(kernels, n, part, tilts, nullptr, count, done);
     for (int l = 0; l < count; l++) all = all && done[l];
   }
   return all;
@@ -96,12 +97,6 @@ void solve_ends(const FlatSolution& s, ptrdiff_t n, const TangentModel& m) {
   }
 }
 
-// A tilt whose mean is about that of the posterior.
-bool tilt_of(const Kernels& kernels, ptrdiff_t n, const TangentModel& m, double* tilt) {
-  const Logits logits = {kernels.flat, kernels.lanes, 1, m.nu, n};
-  return posterior_tilt(logits, logits.sums(0, 8).totals, ArrayTable(logits.kernels, 1, m.log_f), tilt);
-}
-
 // Finite logits, by series; where these certify nothing, and n permits, by a tree under a tilt, unless that `may_wait`.
 double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const TangentModel& m, bool may_wait = false) {
   FlatRows rows(kernels, threads, 1, n);
@@ -127,7 +122,8 @@ double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const T
   if (may_wait) return kWaits;
   double tilt = s.kind == FlatKind::direct ? s.tilt : 0.0;
   if (solve_directions(kernels, n, m, tilt)) return 0;
-  return tilt_of(kernels, n, m, &tilt) && solve_directions(kernels, n, m, tilt) ? 0 : kInfinity;
+  FlatTotals untilted;
+  return posterior_tilt(kernels, m.nu, n, m.log_f, &tilt, &untilted) && solve_directions(kernels, n, m, tilt) ? 0 : kInfinity;
 }
 
 double solve_finite(const Kernels& kernels, int threads, ptrdiff_t n, const TangentModel& m, bool may_wait = false) {
@@ -181,29 +177,6 @@ double solve_one(const Kernels& kernels, int threads, ptrdiff_t n, const Tangent
   return solve_finite(kernels, threads, n, m, may_wait);
 }
 
-// Up to one register of models: a direct tree, again under tilts for those that it cannot do, then each by itself.
-void solve_together(const Kernels& kernels, ptrdiff_t n, const TangentModel* models, int count, double* bound) {
-  const double untilted[8] = {};
-  bool done[8], done_tilted[8];
-  solve_direct(kernels, n, models, untilted, count, done);
-  TangentModel again[8];
-  double tilt[8];
-  int where[8], open = 0;
-  for (int l = 0; l < count; l++) {
-    bound[l] = 0;
-    if (done[l]) continue;
-    if (!all_finite(models[l].nu, n))
-      bound[l] = solve_with_infinities(kernels, 1, n, models[l]);
-    else if (!tilt_of(kernels, n, models[l], &tilt[open]))
-      bound[l] = solve_by_series(kernels, 1, n, models[l]);
-    else
-      again[open] = models[l], where[open++] = l;
-  }
-  if (open) solve_direct(kernels, n, again, tilt, open, done_tilted);
-  for (int l = 0; l < open; l++)
-    if (!done_tilted[l]) bound[where[l]] = solve_by_series(kernels, 1, n, again[l]);
-}
-
 // Every model of the rows with every direction takes a lane.
 void rows_in_lanes(const TangentBatch& in, const std::vector<ptrdiff_t>& rows) {
   const ptrdiff_t lanes = in.kernels->lanes, models_in_all = (ptrdiff_t)rows.size();
@@ -216,8 +189,12 @@ void rows_in_lanes(const TangentBatch& in, const std::vector<ptrdiff_t>& rows) {
     for (ptrdiff_t l = 0; l < count; l++) {
       const TangentModel model = model_of(in, rows[(size_t)((first + l) % models_in_all)]);
       models[l] = model.along((int)((first + l) / models_in_all), 1);
+      models[l].bound = &bound[(size_t)(first + l)];
     }
-    solve_together(*in.kernels, in.n, models, (int)count, &bound[(size_t)first]);
+    solve_register(*in.kernels, in.n, models, (int)count, true, solve_direct, [&](const TangentModel& m) {
+      *m.bound = all_finite(m.nu, in.n) ? solve_by_series(*in.kernels, 1, in.n, m)
+                                        : solve_with_infinities(*in.kernels, 1, in.n, m);
+    });
   });
   for (ptrdiff_t p = 0; p < pairs; p++) {
     double* of_row = in.bound + rows[(size_t)(p % models_in_all)];
@@ -280,7 +257,7 @@ bool row_counts(const FlatRows& rows, const double* nu, const double* log_f, ptr
     bound[b] = kInfinity;
     if (!serves(s)) return;
     double *own = counts + b * (n + 1), *end = own + n + 1;
-    const TangentModel model = {nu + b * n, log_f + b * table_stride, 0, 0, 0, nullptr, nullptr, nullptr, own, nullptr};
+    const TangentModel model = {nu + b * n, log_f + b * table_stride, 0, 0, 0, nullptr, nullptr, nullptr, own, nullptr, bound + b};
     const double found = series_tangent(*rows.kernels, threads, s, n, model);
     // Beyond that a factor is uncertain: of a single piece that is Z, as far as probabilities do not add up to one;
     // of several also their shares.

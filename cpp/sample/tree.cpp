@@ -13,8 +13,8 @@ namespace tallytree {
 static constexpr int64_t kWideLevel = 32;  // nodes that are worth being shared among threads
 
 SampleTree::SampleTree(const SampleTreeInput& in, const SampleKernels& kernels, int threads)
-    : kernels_(kernels), blocks_(in.blocks), nodes_(in.nodes), left_(in.left, in.left + in.nodes),
-      right_(in.right, in.right + in.nodes), roots_(in.roots, in.roots + in.n_roots) {
+    : kernels_(kernels), blocks_(in.blocks()), nodes_((int64_t)in.left.size()), left_(in.left.begin(), in.left.end()),
+      right_(in.right.begin(), in.right.end()), roots_(in.roots.begin(), in.roots.end()) {
   collect(in);
   bound(in);
   if (!impossible_) pass_up(in, threads);
@@ -39,7 +39,7 @@ void SampleTree::collect(const SampleTreeInput& in) {
     }
     start_.push_back((int64_t)variables_.size());
   }
-  plain_.insert(plain_.end(), in.free, in.free + in.n_free);
+  plain_.insert(plain_.end(), in.free.begin(), in.free.end());
   std::sort(plain_.begin(), plain_.end());
   for (int64_t v : plain_) plain_nu_.push_back(in.nu[v]);
   for (const auto* held : {&variables_, &plain_})
@@ -69,7 +69,7 @@ void SampleTree::bound(const SampleTreeInput& in) {
       if (in.windowed) mean[id] = mean[a] + mean[b], variance[id] = variance[a] + variance[b];
     }
     if (in.table[id] >= 0) {
-      const double* table = in.tables + in.table[id];
+      const double* table = in.tables.data() + in.table[id];
       while (low_[id] <= high_[id] && table[low_[id]] == -kInfinity) low_[id]++;
       while (low_[id] <= high_[id] && table[high_[id]] == -kInfinity) high_[id]--;
     }
@@ -108,7 +108,7 @@ void SampleTree::pass_up(const SampleTreeInput& in, int threads) {
   up_.resize(place_[total]);
   auto weigh = [&](int64_t id) {
     double* up = up_.data() + place_[id];
-    const double* table = in.table[id] < 0 ? nullptr : in.tables + in.table[id] + low_[id];
+    const double* table = in.table[id] < 0 ? nullptr : in.tables.data() + in.table[id] + low_[id];
     for (int64_t k = 0; table && k <= high_[id] - low_[id]; k++) up[k] += table[k];
   };
   const int64_t grain = 16;

@@ -1,6 +1,7 @@
 // Upward messages of one model on a tree of blocks, and draws from them. Never included by kernel files.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/kernels.hpp"
@@ -10,19 +11,15 @@ namespace tallytree {
 
 // A tree cut at blocks (structure/blocks.py) and the numbers of one model; borrowed while the messages are made.
 struct SampleTreeInput {
-  const int64_t *variables, *start;
-  int64_t blocks;
-  const int64_t *left, *right;
-  int64_t nodes;
-  const int64_t* table;  // where a block's or node's log-table starts, -1 if it has none
-  const int64_t* roots;
-  int64_t n_roots;
-  const int64_t* free;
-  int64_t n_free;
-  const double *nu, *tables;
+  using Ints = std::span<const int64_t>;
+  Ints variables, start, left, right;
+  Ints table;  // where a block's or node's log-table starts, -1 if it has none
+  Ints roots, free;
+  std::span<const double> nu, tables;
   bool windowed;  // one root without tables below it: counts stay within `budget` nats of their tilted means
   double tilt, budget;
   int64_t low, high;
+  int64_t blocks() const { return (int64_t)start.size() - 1; }
 };
 
 class SampleTree {

@@ -36,7 +36,7 @@ void write_messages(const Logits& logits, const Piece& piece, double* out) {
     return logits.kernels->messages_plain(logits.nu, logits.n, piece.tilt, piece.log_ratio.data(), piece.terms, out);
   const FlatPieceView view = view_of(piece, 0.0);
   const FlatMixtureView only = {1, &view, -kInfinity, -kInfinity};
-  logits.kernels->messages(logits.nu, logits.n, &only, out);
+  logits.kernels->mixture_answers(logits.nu, logits.n, only, false, out);
 }
 
 }  // namespace
