@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "bind/bindings.hpp"
-#include "flat/rows.hpp"
+#include "flat/batches.hpp"
 
 namespace tallytree {
 

@@ -44,7 +44,7 @@ void bind_tangent(nb::module_& m) {
     const TangentBatch in = {&choose(level), threads_for(threads, nu), (ptrdiff_t)d.batch, (ptrdiff_t)d.n,
                              (ptrdiff_t)d.count, nu.data(), log_f.data(), stride_of(log_f), d.v, d.h, d.change.data(),
                              d.probs_wanted(), d.moved_wanted(), d.bound.data()};
-    unlocked([&] { tangent_rows(in); });
+    unlocked([&] { tangent_batch(in); });
     return d.answers();
   }, "nu"_a, "log_f"_a, "v"_a, "h"_a = nb::none(), "counts"_a = false, "threads"_a = 0, "level"_a = "");
 

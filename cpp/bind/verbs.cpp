@@ -4,7 +4,6 @@
 
 #include "base/parallel.hpp"
 #include "bind/bindings.hpp"
-#include "flat/reduce.hpp"
 #include "flat/flat.hpp"
 
 namespace tallytree {

@@ -48,22 +48,17 @@ struct Untilted {
 
 // Whether tilt 0 is unlikely to have a certificate: the table is by far larger than its mean, as the normal law sees it.
 inline bool needs_tilt(const double* log_f, Range support, double mean, double variance) {
-  constexpr int kAtOnce = 4;      // maxima under way at once hide their latency
   constexpr double kAmplified = 6;  // nats
   const double reach = 9 * std::sqrt(variance) + 30, bend = 0.5 / (variance + 0.1);
-  double top[kAtOnce], best[kAtOnce];
-  std::fill(top, top + kAtOnce, -kInfinity);
-  std::fill(best, best + kAtOnce, -kInfinity);
+  double top = -kInfinity, best = -kInfinity;
   const ptrdiff_t first = std::max(support.first, (ptrdiff_t)(mean - reach));
   const ptrdiff_t last = std::min(support.last, (ptrdiff_t)(mean + reach));
   for (ptrdiff_t k = first; k <= last; k++) {
     const double away = (double)k - mean, weight = log_f[k] - bend * away * away;
-    double &t = top[k % kAtOnce], &b = best[k % kAtOnce];
-    t = log_f[k] > t ? log_f[k] : t;
-    b = weight > b ? weight : b;
+    top = log_f[k] > top ? log_f[k] : top;
+    best = weight > best ? weight : best;
   }
-  // Without a count in reach both are -inf.
-  return !(*std::max_element(top, top + kAtOnce) - *std::max_element(best, best + kAtOnce) < kAmplified);
+  return !(top - best < kAmplified);  // without a count in reach both are -inf
 }
 
 // What the search for a tilt adds.

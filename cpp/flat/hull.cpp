@@ -11,7 +11,6 @@
 
 #include "base/constants.hpp"
 #include "flat/flat.hpp"
-#include "flat/summary.hpp"
 
 namespace tallytree {
 
@@ -52,30 +51,22 @@ class Grid {
     for (size_t g = 0; g + 1 < tilts_.size(); g++) gaps_.push_back(measure(g));
   }
 
-  // Halves every gap that may matter and is wider than about three standard deviations.
+  // Halves every gap that may matter and is wider than about three standard deviations, from the right: what is left of a
+  // new tilt keeps its place.
   void refine() {
     for (int round = 0; round < kRounds && tilts_.size() < kMaxGrid; round++) {
       const double best = lower_bound();
-      std::vector<Tilt> tilts = {tilts_[0]};
-      std::vector<Gap> gaps;
-      std::vector<size_t> fresh;
-      for (size_t g = 0; g + 1 < tilts_.size(); g++) {
-        const Tilt &l = tilts_[g], &r = tilts_[g + 1];
+      const size_t before = gaps_.size();
+      for (size_t g = before; g-- > 0;) {
+        const Tilt l = tilts_[g], r = tilts_[g + 1];
         const double wide = r.mean - l.mean, sd = std::sqrt(0.5 * (l.variance + r.variance)) + 0.3;
-        const bool matters = gaps_[g].upper > best - kCut && wide > 3 * sd && r.s - l.s > 1e-9;
-        if (matters) {
-          tilts.push_back(summary_.at(0.5 * (l.s + r.s)));
-          fresh.push_back(gaps.size());
-          gaps.push_back({});
-          fresh.push_back(gaps.size());
-        }
-        tilts.push_back(r);
-        gaps.push_back(gaps_[g]);
+        if (!(gaps_[g].upper > best - kCut && wide > 3 * sd && r.s - l.s > 1e-9)) continue;
+        tilts_.insert(tilts_.begin() + (ptrdiff_t)g + 1, summary_.at(0.5 * (l.s + r.s)));
+        gaps_.insert(gaps_.begin() + (ptrdiff_t)g, Gap{});
+        gaps_[g] = measure(g);
+        gaps_[g + 1] = measure(g + 1);
       }
-      if (fresh.empty()) return;
-      tilts_.swap(tilts);
-      gaps_.swap(gaps);
-      for (const size_t g : fresh) gaps_[g] = measure(g);
+      if (gaps_.size() == before) return;
     }
   }
 

@@ -6,7 +6,6 @@
 
 #include "base/constants.hpp"
 #include "base/sigmoid.hpp"
-#include "flat/infinite_logits.hpp"
 
 namespace tallytree {
 

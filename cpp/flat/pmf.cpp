@@ -15,7 +15,6 @@
 #include "base/sigmoid.hpp"
 #include "base/workspace.hpp"
 #include "flat/flat.hpp"
-#include "flat/summary.hpp"
 
 namespace tallytree {
 
@@ -113,11 +112,37 @@ struct Partial {
 
 class SparseCounts {
  public:
-  SparseCounts(const double* nu, ptrdiff_t n);  // finite log-odds
+  // Finite log-odds.
+  SparseCounts(const double* nu, ptrdiff_t n)
+      : n_(n), nu_(nu, nu + n), on_((size_t)n + 1, 0.0), off_((size_t)n + 1, 0.0) {
+    std::sort(nu_.begin(), nu_.end(), std::greater<>());
+    long double total = 0;
+    for (size_t i = 0; i < (size_t)n; i++) on_[i + 1] = (double)(total -= log1p_exp(-nu_[i]));
+    total = 0;
+    for (size_t i = (size_t)n; i-- > 0;) off_[i] = (double)(total -= log1p_exp(nu_[i]));
+  }
   // Whether so few variables are undecided near count k, 0 < k < n, that this is the quickest way.
-  bool few_undecided(ptrdiff_t k) const;
+  bool few_undecided(ptrdiff_t k) const {
+    const auto apart = [&](ptrdiff_t high, ptrdiff_t low) { return nu_[(size_t)high] - nu_[(size_t)low] > 0.5 * kUndecided; };
+    return (k <= kFew || apart(k - kFew - 1, k - 1)) && (k + kFew >= n_ || apart(k, k + kFew));
+  }
   // Writes log P at k, 0 < k < n, and at what else the same tilt serves; returns the first count after those.
-  ptrdiff_t cover(ptrdiff_t k, double* out) const;
+  ptrdiff_t cover(ptrdiff_t k, double* out) const {
+    const Window window = with_mean(k);
+    Partial sum;
+    double best = 0;  // log-probability of the best configuration of count k under the tilt
+    for (ptrdiff_t i = window.first; i < window.last; i++) {
+      const double x = nu_[(size_t)i] + window.tilt;
+      sum.add(sigmoid(x), sigmoid(-x));
+      best -= log1p_exp(i < k ? -x : x);
+    }
+    do {
+      out[k] = on_[(size_t)k] + off_[(size_t)k] + (std::log(sum.at(k - window.first)) - best);
+      best += nu_[(size_t)k] + window.tilt;  // of count k + 1
+      k++;
+    } while (k < n_ && k < window.last && sum.at(k - window.first) > kLeast);
+    return k;
+  }
 
  private:
   // Variables with |nu + tilt| <= kUndecided are first .. last - 1.
@@ -125,72 +150,35 @@ class SparseCounts {
     double tilt;
     ptrdiff_t first, last;
   };
-  Window under(double tilt) const;
-  double mean(const Window& window) const;
-  Window with_mean(ptrdiff_t k) const;
+  Window under(double tilt) const {
+    const auto begin = nu_.begin(), end = nu_.end();
+    const auto first = std::partition_point(begin, end, [&](double x) { return x + tilt > kUndecided; });
+    const auto last = std::partition_point(first, end, [&](double x) { return x + tilt >= -kUndecided; });
+    return {tilt, first - begin, last - begin};
+  }
+  double mean(const Window& window) const {
+    double total = (double)window.first;
+    for (ptrdiff_t i = window.first; i < window.last; i++) total += sigmoid(nu_[(size_t)i] + window.tilt);
+    return total;
+  }
+  // At the first bound at most k - 1 variables and a part of one are on; at the second at least k + 1 less a part of one.
+  Window with_mean(ptrdiff_t k) const {
+    const double margin = std::log((double)n_) + 5;
+    double low = -nu_[(size_t)k - 1] - margin, high = -nu_[(size_t)k] + margin;
+    Window window = under(0.5 * (low + high));
+    while (low < window.tilt && window.tilt < high) {
+      const double excess = mean(window) - (double)k;
+      if (std::fabs(excess) < 0.1) break;
+      (excess < 0 ? low : high) = window.tilt;
+      window = under(0.5 * (low + high));
+    }
+    return window;
+  }
 
   ptrdiff_t n_;
   std::vector<double> nu_;        // sorted downwards
   std::vector<double> on_, off_;  // logs of the probability that the first k are on, that all but the first k are off
 };
-
-SparseCounts::SparseCounts(const double* nu, ptrdiff_t n)
-    : n_(n), nu_(nu, nu + n), on_((size_t)n + 1, 0.0), off_((size_t)n + 1, 0.0) {
-  std::sort(nu_.begin(), nu_.end(), std::greater<>());
-  long double total = 0;
-  for (size_t i = 0; i < (size_t)n; i++) on_[i + 1] = (double)(total -= log1p_exp(-nu_[i]));
-  total = 0;
-  for (size_t i = (size_t)n; i-- > 0;) off_[i] = (double)(total -= log1p_exp(nu_[i]));
-}
-
-bool SparseCounts::few_undecided(ptrdiff_t k) const {
-  const auto apart = [&](ptrdiff_t high, ptrdiff_t low) { return nu_[(size_t)high] - nu_[(size_t)low] > 0.5 * kUndecided; };
-  return (k <= kFew || apart(k - kFew - 1, k - 1)) && (k + kFew >= n_ || apart(k, k + kFew));
-}
-
-SparseCounts::Window SparseCounts::under(double tilt) const {
-  const auto begin = nu_.begin(), end = nu_.end();
-  const auto first = std::partition_point(begin, end, [&](double x) { return x + tilt > kUndecided; });
-  const auto last = std::partition_point(first, end, [&](double x) { return x + tilt >= -kUndecided; });
-  return {tilt, first - begin, last - begin};
-}
-
-double SparseCounts::mean(const Window& window) const {
-  double total = (double)window.first;
-  for (ptrdiff_t i = window.first; i < window.last; i++) total += sigmoid(nu_[(size_t)i] + window.tilt);
-  return total;
-}
-
-// At the first bound at most k - 1 variables and a part of one are on; at the second at least k + 1 less a part of one.
-SparseCounts::Window SparseCounts::with_mean(ptrdiff_t k) const {
-  const double margin = std::log((double)n_) + 5;
-  double low = -nu_[(size_t)k - 1] - margin, high = -nu_[(size_t)k] + margin;
-  Window window = under(0.5 * (low + high));
-  while (low < window.tilt && window.tilt < high) {
-    const double excess = mean(window) - (double)k;
-    if (std::fabs(excess) < 0.1) break;
-    (excess < 0 ? low : high) = window.tilt;
-    window = under(0.5 * (low + high));
-  }
-  return window;
-}
-
-ptrdiff_t SparseCounts::cover(ptrdiff_t k, double* out) const {
-  const Window window = with_mean(k);
-  Partial sum;
-  double best = 0;  // log-probability of the best configuration of count k under the tilt
-  for (ptrdiff_t i = window.first; i < window.last; i++) {
-    const double x = nu_[(size_t)i] + window.tilt;
-    sum.add(sigmoid(x), sigmoid(-x));
-    best -= log1p_exp(i < k ? -x : x);
-  }
-  do {
-    out[k] = on_[(size_t)k] + off_[(size_t)k] + (std::log(sum.at(k - window.first)) - best);
-    best += nu_[(size_t)k] + window.tilt;  // of count k + 1
-    k++;
-  } while (k < n_ && k < window.last && sum.at(k - window.first) > kLeast);
-  return k;
-}
 
 }  // namespace
 

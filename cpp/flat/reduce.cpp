@@ -3,15 +3,12 @@
 // The logits are read in blocks that fit the cache; a block is widened to doubles and freed of infinities where needed,
 // and all requests are served from it. Blocks belong to groups whose boundaries depend on the number of logits alone;
 // groups go to threads, and are merged in order: the same chunk gives the same bits, whatever the number of threads.
-#include "flat/reduce.hpp"
-
 #include <algorithm>
 #include <cmath>
 
 #include "base/constants.hpp"
 #include "base/parallel.hpp"
 #include "flat/flat.hpp"
-#include "flat/infinite_logits.hpp"
 
 namespace tallytree {
 
@@ -123,10 +120,6 @@ const double* finite_part(const double* nu, ptrdiff_t* n, double* room, LeftOut*
   return room;
 }
 
-bool any_histogram(const std::vector<Request>& requests) {
-  return std::any_of(requests.begin(), requests.end(), [](const Request& r) { return r.kind == Asked::histogram; });
-}
-
 Reduced nothing(const Request& request) {
   Reduced r;
   size_t sums = 0, extremes = 0;
@@ -139,13 +132,6 @@ Reduced nothing(const Request& request) {
   r.least.assign(extremes, kInfinity);
   r.most.assign(extremes, request.kind == Asked::powers ? 0.0 : -kInfinity);
   return r;
-}
-
-std::vector<Reduced> empty_answers(const std::vector<Request>& requests) {
-  std::vector<Reduced> result;
-  result.reserve(requests.size());
-  for (const Request& r : requests) result.push_back(nothing(r));
-  return result;
 }
 
 }  // namespace
@@ -174,13 +160,14 @@ void Reduced::merge(const Reduced& later) {
 template <class T>
 std::vector<Reduced> reduce(const FlatKernels& kernels, int threads, const T* nu, ptrdiff_t n,
                             const std::vector<Request>& requests, bool known_finite, LeftOut* left_out) {
-  const ptrdiff_t most = any_histogram(requests) ? kMostHistograms : kMostGroups;
+  const auto binned = [](const Request& r) { return r.kind == Asked::histogram; };
+  const ptrdiff_t most = std::any_of(requests.begin(), requests.end(), binned) ? kMostHistograms : kMostGroups;
   const ptrdiff_t even = (n + most * kBlock - 1) / (most * kBlock) * kBlock;
   const ptrdiff_t length = std::max(kShortGroup, even), groups = std::max<ptrdiff_t>(1, (n + length - 1) / length);
   std::vector<std::vector<Reduced>> part((size_t)groups);
   std::vector<LeftOut> others((size_t)groups);
   parallel_for(groups, n >= kWorthThreads ? threads : 1, [&](ptrdiff_t g) {
-    part[(size_t)g] = empty_answers(requests);
+    for (const Request& r : requests) part[(size_t)g].push_back(nothing(r));
     const ptrdiff_t end = std::min(n, (g + 1) * length);
     alignas(64) double room[kBlock];
     for (ptrdiff_t from = g * length; from < end; from += kBlock) {
@@ -204,26 +191,6 @@ template std::vector<Reduced> reduce(const FlatKernels&, int, const double*, ptr
 template std::vector<Reduced> reduce(const FlatKernels&, int, const float*, ptrdiff_t, const std::vector<Request>&,
                                      bool, LeftOut*);
 
-static Sums deviations_of(const Reduced& r) {
-  Sums s;
-  s.totals = {r.value(kLogNorm), r.value(kPositive), r.value(kNegative), r.value(kLikelyOn), r.value(kInfinite),
-              r.least[0], r.most[0], (r.sum[kPositive] - r.value(kPositive)) + r.carry[kPositive]};
-  s.deviation.resize(r.sum.size() - kDeviations);
-  for (size_t j = 0; j < s.deviation.size(); j++) s.deviation[j] = r.value(kDeviations + j);
-  return s;
-}
-
-static SmallSums small_deviations_of(const Reduced& r) {
-  SmallSums s;
-  s.likely_on = r.value(0);
-  for (int j = 0; j < kPowers; j++) {
-    s.off[j] = r.value((size_t)(1 + j));
-    s.on[j] = r.value((size_t)(1 + kPowers + j));
-  }
-  s.large = r.listed;
-  return s;
-}
-
 static Histogram histogram_of(const Request& request, const Reduced& r) {
   Histogram h = {request.low, request.high, {}, r.listed, r.complete};
   h.bins.resize((size_t)kBins);
@@ -231,25 +198,27 @@ static Histogram histogram_of(const Request& request, const Reduced& r) {
   return h;
 }
 
-static PowerSums powers_of(const Request& request, const Reduced& r) {
-  PowerSums s = {};
-  s.softplus = r.value(0);
-  for (int j = 0; j < request.count; j++) {
-    const size_t at = (size_t)(1 + kPerRate * j);
-    s.term[j] = {r.sum[at + kLogSize], r.value(at + kLost) + r.carry[at + kLogSize], r.value(at + kNegativeFactors),
-                 r.least[(size_t)j], r.most[(size_t)j]};
-  }
-  return s;
-}
-
 // -- what a source is asked for ------------------------------------------------------------------------------------
 
 Sums Source::sums(double tilt, int count) const {
-  return deviations_of(reduced({.kind = Asked::deviations, .tilt = tilt, .count = sums_at_least(count)}));
+  const Reduced r = reduced({.kind = Asked::deviations, .tilt = tilt, .count = sums_at_least(count)});
+  Sums s;
+  s.totals = {r.value(kLogNorm), r.value(kPositive), r.value(kNegative), r.value(kLikelyOn), r.value(kInfinite),
+              r.least[0], r.most[0], (r.sum[kPositive] - r.value(kPositive)) + r.carry[kPositive]};
+  for (size_t j = kDeviations; j < r.sum.size(); j++) s.deviation.push_back(r.value(j));
+  return s;
 }
 
 SmallSums Source::small_sums(double tilt) const {
-  return small_deviations_of(reduced({.kind = Asked::small_deviations, .tilt = tilt}));
+  Reduced r = reduced({.kind = Asked::small_deviations, .tilt = tilt});
+  SmallSums s;
+  s.likely_on = r.value(0);
+  for (size_t j = 0; j < kPowers; j++) {
+    s.off[j] = r.value(1 + j);
+    s.on[j] = r.value(1 + kPowers + j);
+  }
+  s.large = std::move(r.listed);
+  return s;
 }
 
 Histogram Source::histogram(double low, double high) const {
@@ -260,7 +229,15 @@ Histogram Source::histogram(double low, double high) const {
 PowerSums Source::powers(const double* rate, int count) const {
   Request request = {.kind = Asked::powers, .count = count};
   std::copy(rate, rate + count, request.rate);
-  return powers_of(request, reduced(request));
+  const Reduced r = reduced(request);
+  PowerSums s = {};
+  s.softplus = r.value(0);
+  for (size_t j = 0; j < (size_t)count; j++) {
+    const size_t at = 1 + kPerRate * j;
+    s.term[j] = {r.sum[at + kLogSize], r.value(at + kLost) + r.carry[at + kLogSize], r.value(at + kNegativeFactors),
+                 r.least[j], r.most[j]};
+  }
+  return s;
 }
 
 // -- logits in memory ----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "base/parallel.hpp"
@@ -47,8 +48,43 @@ struct Wish {
   double tilt, variance;
 };
 
-struct Request;
-struct Reduced;
+enum class Asked { deviations, small_deviations, histogram, powers };
+
+struct Request {
+  Asked kind;
+  double tilt = 0;                // of deviations and small deviations
+  int count = 0;                  // deviations: how many sums, one of kSumCounts; powers: how many rates
+  double low = 0, high = 0;       // of a histogram
+  double rate[kMaxPowers] = {};   // of powers
+};
+
+// Numbers of sums that kernels are compiled for; the smallest that is enough, at most kMaxChebyshev.
+int sums_at_least(int count);
+
+// What a request comes to for some of the variables: numbers that add, least and greatest ones, and a list. A list that
+// would be too long to be of use is not kept, and a histogram, which chooses tilts, carries no rounding errors along.
+struct Reduced {
+  std::vector<double> sum, carry, least, most, listed;
+  bool complete = true;
+  // Carries the rounding errors along.
+  void add(size_t j, double x) {
+    const double next = sum[j] + x;
+    carry[j] += (sum[j] < 0 ? -sum[j] : sum[j]) >= (x < 0 ? -x : x) ? (sum[j] - next) + x : (x - next) + sum[j];
+    sum[j] = next;
+  }
+  double value(size_t j) const { return carry.empty() ? sum[j] : sum[j] + carry[j]; }
+  void merge(const Reduced& later);
+};
+
+// Variables that are not among the sums: logits of -inf and +inf, and those that are no numbers.
+struct LeftOut {
+  ptrdiff_t excluded = 0, forced = 0, invalid = 0;
+};
+
+// All requests in one pass over the logits. `known_finite`: nobody has to look for others.
+template <class T>
+std::vector<Reduced> reduce(const FlatKernels& kernels, int threads, const T* nu, ptrdiff_t n,
+                            const std::vector<Request>& requests, bool known_finite, LeftOut* left_out);
 
 class Source {
  public:
@@ -98,6 +134,79 @@ void in_chunks(const Logits& logits, const Pass& pass) {
     const ptrdiff_t from = c * kRowChunk;
     pass(from, std::min(kRowChunk, logits.n - from));
   });
+}
+
+// Sums that somebody else has taken, chunk by chunk. What solve needs and does not find is thrown as `Missing`: the caller
+// fetches it and calls solve again, which repeats its small steps and goes further.
+struct Missing {
+  std::vector<Request> requests;
+};
+
+class KnownSums final : public Source {
+ public:
+  KnownSums(const FlatKernels* kernels, int lanes, ptrdiff_t n) : Source(kernels, lanes, 1, n) {}
+  void add(const Request& request, Reduced reduced) { known_.emplace_back(request, std::move(reduced)); }
+  Histogram overview(double low, double high) const override;
+  void expect(const std::vector<Wish>& wishes) const override;
+
+ private:
+  const Reduced* find(const Request& request) const;
+  Reduced reduced(const Request& request) const override;
+  std::vector<std::pair<Request, Reduced>> known_;
+};
+
+// -- variables with infinite logits, which are excluded (-inf) or forced (+inf), among many without ------------------
+
+// Whether there is neither an infinity nor a NaN among n numbers; several sums at once hide the latency of one.
+template <class T>
+bool all_finite(const T* x, ptrdiff_t n) {
+  constexpr int kAtOnce = 8;
+  T sum[kAtOnce] = {};  // NaN where x is infinite
+  ptrdiff_t i = 0;
+  for (; i + kAtOnce <= n; i += kAtOnce)
+    for (int l = 0; l < kAtOnce; l++) sum[l] += x[i + l] - x[i + l];
+  for (; i < n; i++) sum[0] += x[i] - x[i];
+  for (int l = 1; l < kAtOnce; l++) sum[0] += sum[l];
+  return sum[0] == 0;
+}
+
+// Logits as doubles, in `room` where they have to be made.
+inline const double* widened(const double* nu, ptrdiff_t, double*) { return nu; }
+inline const double* widened(const float* nu, ptrdiff_t n, double* room) {
+  for (ptrdiff_t i = 0; i < n; i++) room[i] = nu[i];
+  return room;
+}
+
+// Calls each(i) for every infinite logit and, before it and at the end, run(from, to) for the finite ones since the last.
+template <class Each, class Run>
+void around_infinities(const double* nu, ptrdiff_t n, const Each& each, const Run& run) {
+  constexpr ptrdiff_t kBlock = 64;
+  ptrdiff_t from = 0;
+  for (ptrdiff_t block = 0; block < n; block += kBlock) {
+    const ptrdiff_t end = std::min(n, block + kBlock);
+    if (all_finite(nu + block, end - block)) continue;
+    for (ptrdiff_t i = block; i < end; i++) {
+      if (std::isfinite(nu[i])) continue;
+      run(from, i);
+      each(i);
+      from = i + 1;
+    }
+  }
+  run(from, n);
+}
+
+struct Split {
+  std::vector<double> finite;
+  ptrdiff_t excluded = 0, forced = 0;
+};
+
+inline Split split_infinite(const double* nu, ptrdiff_t n) {
+  Split split;
+  split.finite.reserve((size_t)n);
+  around_infinities(
+      nu, n, [&](ptrdiff_t i) { ++(nu[i] > 0 ? split.forced : split.excluded); },
+      [&](ptrdiff_t from, ptrdiff_t to) { split.finite.insert(split.finite.end(), nu + from, nu + to); });
+  return split;
 }
 
 }  // namespace tallytree

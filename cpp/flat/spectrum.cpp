@@ -16,7 +16,6 @@ namespace tallytree {
 
 namespace {
 
-constexpr int kAtOnce = 8;                  // divides the padded number of frequencies
 constexpr int kPaddingCounts = 24;          // leave-one-out terms of virtual leaves decay like 9^-j into them
 
 double widest_frequency(double variance) {
@@ -30,18 +29,14 @@ void fill_from_chebyshev(const std::vector<double>& a, double mean, Spectrum* s)
   for (int j = 1; j <= count; j++) share[(size_t)j] = a[(size_t)j - 1] / j;
   double *taus = sums.data(), *real = taus + s->padded, *imaginary = real + s->padded;
   quarter_tangents(s->period, s->frequencies, taus);
-  // sum_{j >= 2} (-i tau)^j A_j / j, real and imaginary parts from even and odd j; several frequencies at once hide
-  // the latency of (re, im) <- -i tau ((re, im) + A_j / j).
-  for (int m0 = 0; m0 < s->padded; m0 += kAtOnce) {
-    double re[kAtOnce] = {}, im[kAtOnce] = {};
-    for (int j = count; j >= 2; j--)
-      for (int g = 0; g < kAtOnce; g++) {
-        const double tau = taus[m0 + g], r = re[g] + share[(size_t)j];
-        re[g] = tau * im[g];
-        im[g] = -tau * r;
-      }
-    for (int g = 0; g < kAtOnce; g++) real[m0 + g] = re[g], imaginary[m0 + g] = im[g];
-  }
+  // sum_{j >= 2} (-i tau)^j A_j / j, real and imaginary parts from even and odd j, at all frequencies:
+  // (re, im) <- -i tau ((re, im) + A_j / j).
+  for (int j = count; j >= 2; j--)
+    for (int m = 0; m < s->padded; m++) {
+      const double r = real[m] + share[(size_t)j];
+      real[m] = taus[m] * imaginary[m];
+      imaginary[m] = -taus[m] * r;
+    }
   for (int m = 0; m < s->frequencies; m++) {
     const double w = s->w[m], tau = taus[m];
     const double r2 = tau * imaginary[m], i2 = -tau * real[m];

@@ -1,5 +1,5 @@
 // The logits as far as tilts are concerned.
-#include "flat/summary.hpp"
+#include "flat/flat.hpp"
 
 #include <algorithm>
 #include <cmath>

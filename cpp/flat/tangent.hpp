@@ -1,6 +1,6 @@
 // Derivatives of a flat model's expectations along directions in its log-odds and its log-table.
 #pragma once
-#include "flat/rows.hpp"
+#include "flat/batches.hpp"
 
 namespace tallytree {
 
@@ -51,6 +51,6 @@ struct TangentBatch {
   const double *v, *h;
   double *change, *counts, *count_change, *bound;
 };
-void tangent_rows(const TangentBatch& batch);
+void tangent_batch(const TangentBatch& batch);
 
 }  // namespace tallytree

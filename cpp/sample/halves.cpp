@@ -13,7 +13,6 @@
 
 #include "base/parallel.hpp"
 #include "flat/flat.hpp"
-#include "flat/summary.hpp"
 
 namespace tallytree {
 

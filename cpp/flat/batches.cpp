@@ -3,7 +3,7 @@
 // A direct tree takes infinite logits like others. Otherwise a variable with one is excluded or forced: the others are
 // solved with the table shifted by the number of forced ones. Its own message compares the two tables that result from
 // switching it: one more solve.
-#include "flat/rows.hpp"
+#include "flat/batches.hpp"
 
 #include <algorithm>
 #include <cmath>

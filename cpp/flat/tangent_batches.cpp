@@ -10,7 +10,6 @@
 
 #include "base/constants.hpp"
 #include "flat/costs.hpp"
-#include "flat/infinite_logits.hpp"
 #include "flat/tangent.hpp"
 #include "base/workspace.hpp"
 
@@ -225,7 +224,7 @@ Plan plan_of(const TangentBatch& in) {
 
 }  // namespace
 
-void tangent_rows(const TangentBatch& in) {
+void tangent_batch(const TangentBatch& in) {
   std::fill_n(in.bound, in.batch, 0.0);
   Plan plan = plan_of(in);
   const auto one_by_one = [&](const std::vector<ptrdiff_t>& which, bool may_wait) {

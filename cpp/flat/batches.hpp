@@ -6,7 +6,6 @@
 
 #include "base/parallel.hpp"
 #include "flat/flat.hpp"
-#include "flat/infinite_logits.hpp"
 
 namespace tallytree {
 
