@@ -44,25 +44,7 @@ if TYPE_CHECKING:
     from .models.results import SparseSamples as SparseSamples
     from .models.thinned import ThinnedModel as ThinnedModel
     from .models.thinned import noisy_or_model as noisy_or_model
-    from .potentials import Potential as Potential
-    from .potentials import all_or_none as all_or_none
-    from .potentials import at_least as at_least
-    from .potentials import at_most as at_most
-    from .potentials import between as between
-    from .potentials import exactly as exactly
-    from .potentials import exponential_mixture as exponential_mixture
-    from .potentials import gaussian as gaussian
-    from .potentials import geometric as geometric
-    from .potentials import modulo as modulo
-    from .potentials import noisy_and as noisy_and
-    from .potentials import noisy_or as noisy_or
-    from .potentials import one_of as one_of
-    from .potentials import parity as parity
-    from .potentials import poisson as poisson
-    from .potentials import quadratic as quadratic
-    from .potentials import spike_and_slab as spike_and_slab
-    from .potentials import table as table
-    from .potentials import uniform as uniform
+    from .potentials import *  # noqa: F403 - all of them but the two readers are names of this package too
     from .structure.nested.count_tree import CountTree as CountTree
 
 # Where the public names live. They are imported when first used, so that `import tallytree` costs next to nothing.

@@ -81,21 +81,26 @@ def threads() -> int:
 def from_environment() -> Settings:
     """Settings as the environment asks for them."""
     engine = os.environ.get("TALLYTREE_ENGINE", "")
-    if engine not in ("", "array", "native"):
-        raise ParameterError(f"TALLYTREE_ENGINE must be 'native' or 'array'; {engine!r} is set.")
-    if engine == "native" and _extension is None:
-        raise ParameterError(
-            "TALLYTREE_ENGINE=native is set, but the compiled engine is not installed. Reinstall tallytree where a "
-            "C++20 compiler is available, or unset it."
-        )
     wanted = os.environ.get("TALLYTREE_NUM_THREADS", "")
     return Settings(
-        None if engine == "array" else _extension,
+        _checked_engine(engine, "TALLYTREE_ENGINE") if engine else _extension,
         _checked_level(os.environ.get("TALLYTREE_LEVEL", "")),
         _checked_threads(int(wanted) if wanted.isdigit() else wanted, "TALLYTREE_NUM_THREADS")
         if wanted
         else _cores(),
     )
+
+
+def _checked_engine(engine: Any, name: str) -> ModuleType | None:
+    """The compiled engine, or None for array code."""
+    if checks.one_of(name, engine, ("native", "array")) == "array":
+        return None
+    if _extension is None:
+        raise ParameterError(
+            f"`{name}` asks for the compiled engine, which is not installed. Reinstall tallytree where a C++20 "
+            "compiler is available, or leave it out."
+        )
+    return _extension
 
 
 def _checked_level(wanted: str) -> str:
@@ -124,11 +129,7 @@ def using(
     before = settings()
     changes: dict[str, Any] = {}
     if engine is not None:
-        if not isinstance(engine, str) or engine not in ("array", "native"):
-            raise ParameterError(f"`engine` must be 'native' or 'array'; {engine!r} arrived.")
-        if engine == "native" and _extension is None:
-            raise ParameterError("The compiled engine is not installed.")
-        changes["native"] = _extension if engine == "native" else None
+        changes["native"] = _checked_engine(engine, "engine")
     if level is not None:
         changes["level"] = _checked_level(level)
     if threads is not None:
