@@ -189,7 +189,7 @@ class TensorCase:
         with report.answer("distribution: mean"):
             close_marginals(home.numpy(d.mean), truth.posterior_logits)
         with report.answer("distribution: entropy"):
-            close(home.numpy(d.entropy()), truth.entropy, 1e-9 * (1 + np.abs(truth.entropy)))
+            close(home.numpy(d.entropy()), truth.entropy, 1e-10 * (1 + np.abs(truth.entropy)))
         with report.answer("distribution: sample"):
             found = home.sample(d, 5, 0)
             assert found.shape == (5, *self.logits.shape), f"samples of shape {found.shape}"

@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from .. import checks
-from ..errors import StructureError
-from ..memo import recent
 from ..structure.nested.count_tree import CountTree
 from .arguments import Problem, read, refuse_impossible
 from .arrays import is_concrete
+from .ladder import log_leaves
 from .precision import in_own_floats
-from .solver import Posterior
+from .solver import Posterior, compiled
 from .solver import posterior_logits as posterior_log_odds
 
 
@@ -193,7 +192,7 @@ def count_log_probs(logits: Any, groups: Any = None, group: int | None = None, t
             problem = read(logits, tree, [*problem.group_tables, None])
             whole = tree.family.n_groups - 1
     else:
-        whole = _group_index(problem.tree, group)
+        whole = checks.group_number(group, problem.tree.family.n_groups)
     return problem.shaped(_count_log_probs(problem, whole))
 
 
@@ -235,7 +234,8 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     problem = read(logits, groups, tables)
     value = problem.core.log_partition(problem.odds, problem.tables)
     found = problem.core.posterior(problem.odds, problem.tables)
-    return problem.shaped(value - ask(_energy, problem, found))
+    reference, away = ask(_energy, problem, found, problem.places)
+    return problem.shaped((value - reference) - away)
 
 
 def divergence(p: Problem, q: Problem) -> Any:
@@ -244,8 +244,8 @@ def divergence(p: Problem, q: Problem) -> Any:
     log_z = [x.core.log_partition(x.odds, x.tables) for x in (p, q)]
     for x, value in zip((p, q), log_z):
         refuse_impossible((value + x.own).reshape(x.batch_shape))
-    own, other = (_expected_log_weight(p.nu, x.nu, x.tables, found) for x in (p, q))
-    return p.shaped((own - other) + (log_z[1] - log_z[0]))
+    own, other = (_expected_log_weight(p.nu, x.nu, x.tables, found, p.places) for x in (p, q))
+    return p.shaped((own[1] - other[1]) + ((log_z[1] - other[0]) - (log_z[0] - own[0])))
 
 
 @in_own_floats
@@ -291,19 +291,13 @@ def error_bound(logits: Any, groups: Any = None, tables: Any = None) -> Any:
 Question = Callable[..., Any]
 
 
-@recent(64)
-def _compiled(question: Question) -> Question:
-    """The last step from a posterior to an answer; the core is compiled on its own and shared by all questions."""
-    return jax.jit(question)
-
-
-def ask(question: Question, problem: Problem, found: Posterior | None = None) -> Any:
+def ask(question: Question, problem: Problem, found: Posterior | None = None, *more: Any) -> Any:
     """The rows that answer a question, NaN for impossible models; one that is seen to be impossible raises."""
     if found is None:
         found = problem.core.messages(problem.odds, problem.tables)
     value = found.log_partition + jax.lax.stop_gradient(problem.own)  # -inf or not is all that matters
     refuse_impossible(value.reshape(problem.batch_shape))
-    return _compiled(question)(problem.nu, problem.tables, value, found)
+    return compiled(question)(problem.nu, problem.tables, value, found, *more)
 
 
 def log_partition_rows(problem: Problem) -> Any:
@@ -334,24 +328,41 @@ def _log_beliefs(nu: Any, tables: Any, value: Any, found: Posterior) -> Any:
     return _if_possible(value, found.log_beliefs)
 
 
-def _energy(nu: Any, tables: Any, value: Any, found: Posterior) -> Any:
-    """Expected log-weight of a configuration."""
-    return _if_possible(value, _expected_log_weight(nu, nu, tables, found))
+def _energy(nu: Any, tables: Any, value: Any, found: Posterior, places: Any) -> Any:
+    """Expected log-weight of a configuration, in two parts."""
+    reference, away = _expected_log_weight(nu, nu, tables, found, places)
+    return reference, _if_possible(value, away)
 
 
-def _expected_log_weight(nu: Any, log_odds: Any, tables: Any, found: Posterior) -> Any:
-    """Expectation of the log-weight by other log-odds and tables, under the law found for log-odds nu, (B,)."""
+def _expected_log_weight(
+    nu: Any, log_odds: Any, tables: Any, found: Posterior, places: Any
+) -> tuple[Any, Any]:
+    """Expectation of the log-weight by other log-odds and tables, under the law found for log-odds nu, (B,).
+
+    The sum of two parts, chosen so that the rounding of probabilities is not multiplied by large numbers: the log-odds
+    of an outermost set are taken relative to those of its uncertain members, which its table makes up for, and the
+    tables relative to their expectations. What they are taken relative to is constant to derivatives.
+    """
+    owner, counts, outermost = places
     posterior = posterior_log_odds(nu, found.messages)
     # What cannot happen adds nothing, whatever its weight.
     can_on, can_off = posterior > -jnp.inf, posterior < jnp.inf
-    forced = log_odds == jnp.inf
-    finite = jnp.isfinite(log_odds)
-    on = jnp.where(finite, jax.nn.sigmoid(posterior), 0.0) * jnp.where(finite, log_odds, 0.0)
-    lost = (forced & can_off) | ((log_odds == -jnp.inf) & can_on)
+    lost = ((log_odds == jnp.inf) & can_off) | ((log_odds == -jnp.inf) & can_on)
     happens, allowed = found.log_beliefs > -jnp.inf, tables > -jnp.inf
-    count = jnp.where(happens & allowed, jnp.exp(found.log_beliefs), 0.0) * jnp.where(allowed, tables, 0.0)
-    energy = jnp.sum(on, -1) + jnp.sum(count, -1)
-    return jnp.where(jnp.any(lost, -1) | jnp.any(happens & ~allowed, -1), -jnp.inf, energy)
+    on = jax.nn.sigmoid(posterior)
+    probs = jnp.where(happens & allowed, jnp.exp(found.log_beliefs), 0.0)
+    weight = jnp.where(jnp.isfinite(log_odds), log_odds, 0.0)
+    log_f = jnp.where(allowed, tables, 0.0)
+    # One slot per set, and the last for variables without a set.
+    slots = jnp.zeros((on.shape[0], tables.shape[-1] + 1), on.dtype)
+    spread = jnp.where(outermost >= 0, on * (1.0 - on), 0.0)
+    total, size = (slots.at[:, outermost].add(jax.lax.stop_gradient(x)) for x in (spread * weight, spread))
+    shift = jnp.where(size > 0.0, total / jnp.where(size > 0.0, size, 1.0), 0.0)
+    log_f = log_f + shift[:, owner] * counts
+    means = slots.at[:, owner].add(jax.lax.stop_gradient(probs * log_f))
+    away = jnp.sum(on * (weight - shift[:, outermost]), -1) + jnp.sum(probs * (log_f - means[:, owner]), -1)
+    away = jnp.where(jnp.any(lost, -1) | jnp.any(happens & ~allowed, -1), -jnp.inf, away)
+    return jnp.sum(means, -1), away
 
 
 def _count_log_probs(problem: Problem, group: int) -> Any:
@@ -359,28 +370,10 @@ def _count_log_probs(problem: Problem, group: int) -> Any:
     s = int(family.set_of_group[group])
     if s < 0:
         odds = ask(_posterior_logits, problem)[:, int(family.variable_of_group[group])]
-        return jnp.stack([log_probability(-odds), log_probability(odds)], -1)
+        return log_leaves(odds)
     first = int(family.set_offset[s])
     tails = problem.core.tails(problem.odds, problem.tables)
     return ask(_log_beliefs, problem, tails)[:, first : first + family.group_size(group) + 1]
-
-
-def log_probability(odds: Any) -> Any:
-    """``log sigmoid``, with derivative 0 at infinite log-odds."""
-    finite = jnp.isfinite(odds)
-    value = -jax.nn.softplus(-jnp.where(finite, odds, 0.0))
-    return jnp.where(finite, value, jnp.where(odds > 0, 0.0, odds))
-
-
-def _group_index(tree: CountTree, group: Any) -> int:
-    index = checks.integer("group", group)
-    n_groups = tree.family.n_groups
-    if not -n_groups <= index < n_groups:
-        raise StructureError(
-            f"`group` must be the number of a group, 0 to {n_groups - 1}; {index} arrived. "
-            "Groups are numbered in the order in which they were given."
-        )
-    return index % n_groups
 
 
 def _whole_group(tree: CountTree) -> int | None:

@@ -52,6 +52,20 @@ class Problem(NamedTuple):
     def n_variables(self) -> int:
         return self.tree.n_variables
 
+    @property
+    def places(self) -> tuple[Any, Any, Any]:
+        """The set of every entry of the tables, its count or 0 in inner sets, and the outermost set of every variable.
+
+        Padding of a table belongs to its set; a variable in no set has -1.
+        """
+        family = self.tree.family
+        cells = np.arange(self.tables.shape[-1], dtype=np.int32)
+        owner = np.searchsorted(family.set_offset[1:-1], cells, "right").astype(np.int32)
+        outermost = np.full(self.nu.shape[-1], -1, np.int32)
+        for s in np.flatnonzero(family.set_parent < 0):
+            outermost[family.order[family.start[s] : family.stop[s]]] = s
+        return owner, np.where(family.set_parent[owner] < 0, cells - family.set_offset[owner], 0), outermost
+
     def shaped(self, rows: Any) -> Any:
         """Rows (B, ...) in the batch shape and dtype of the answers."""
         with floats(wide=True):

@@ -102,6 +102,12 @@ def _joined(x: Any, size: int, batch: int, *, mapped: bool) -> Any:
 
 
 @recent(256)
+def compiled(function: Callable[..., Any], *static: Any) -> Callable[..., Any]:
+    """A step before or after the core, compiled once; the core is compiled on its own and shared by all questions."""
+    return jax.jit(partial(function, *static))
+
+
+@recent(256)
 def core_of(structure: Structure) -> Core:
     """The functions of a structure, made once so that compilations are shared."""
     rungs, in_tails = _passes(structure)
