@@ -64,9 +64,9 @@ def test_numbers_of_potentials_are_real_and_go_together():
     refused(lambda: ttj.between(jnp.array([1, 2]), jnp.array([1, 2, 3])), "`between` must broadcast")
     refused(lambda: ttj.noisy_or(jnp.full(2, 0.5), jnp.full(3, 0.5)), "`noisy_or` must broadcast")
     for wrong in ("1.5", None, True, 1j, jnp.zeros(2, complex), np.ones(2, bool)):
-        refused(lambda wrong=wrong: ttj.gaussian(wrong, 1.0), "`mean` must hold real numbers")
-        refused(lambda wrong=wrong: ttj.poisson(wrong), "`mean` must hold real numbers")
-    refused(lambda: jax.jit(lambda x: ttj.gaussian(x, 1.0).log_table(2))(1j), "`mean` must hold real numbers")
+        refused(lambda wrong=wrong: ttj.gaussian(wrong, 1.0), "`mean` must be real numbers")
+        refused(lambda wrong=wrong: ttj.poisson(wrong), "`mean` must be real numbers")
+    refused(lambda: jax.jit(lambda x: ttj.gaussian(x, 1.0).log_table(2))(1j), "`mean` must be real numbers")
     refused(lambda: ttj.ArrayPotential("exact", (1,)), "`name` must be one of 'exactly'")
     refused(
         lambda: ttj.ArrayPotential("between", (1,)), "tuple of 2, the lo and the hi of `between`; 1 arrived"
@@ -182,8 +182,8 @@ def test_arguments_of_distributions():
     for law in (subset, count):
         refused(lambda law=law: law.sample(0), "`key` must be one key")
         refused(lambda law=law: law.sample(KEY, 3), "`sample_shape` must be a tuple")
-        refused(lambda law=law: law.log_prob("ab"), "`value` must hold")
-        refused(lambda law=law: law.log_prob(None), "`value` must hold")
+        refused(lambda law=law: law.log_prob("ab"), "`value` must be")
+        refused(lambda law=law: law.log_prob(None), "`value` must be")
     assert subset.log_prob(jnp.array([0.5, 0.0, 0.0, 0.0])) == -np.inf
     assert subset.log_prob(jnp.array([2.0, 0.0, 0.0, 0.0])) == -np.inf
     np.testing.assert_array_equal(count.log_prob(jnp.array([1.5, -1.0, 5.0, np.nan])), -np.inf)

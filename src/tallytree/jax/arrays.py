@@ -11,7 +11,7 @@ import numpy as np
 from .. import checks
 from ..errors import ParameterError
 
-_REAL = (jnp.floating, jnp.integer, jnp.bool_)
+REAL = (jnp.floating, jnp.integer, jnp.bool_)
 
 
 def is_concrete(*values: Any) -> bool:
@@ -37,6 +37,25 @@ def holds(array: Any, *kinds: Any) -> bool:
     return any(jnp.issubdtype(array.dtype, kind) for kind in kinds)
 
 
+def numbers(name: str, value: Any, wanted: str, kinds: tuple[Any, ...] = REAL) -> Any:
+    """An array of some kinds of numbers, of any shape; `wanted` says what it must be."""
+    array = as_array(name, value, f"{wanted}; {checks.describe(value)} arrived.")
+    if not holds(array, *kinds):
+        raise ParameterError(f"`{name}` must be {wanted}; {checks.describe(value)} arrived.")
+    return array
+
+
+def require(name: str, array: Any, legal: Any, wanted: str, hint: str = "") -> None:
+    """Raise for the first entry that is not legal, if it can be looked at: nothing can be raised about traced ones."""
+    if is_concrete(array, legal) and not np.all(legal):
+        place = tuple(np.argwhere(~np.asarray(legal))[0].tolist())
+        entry = np.broadcast_to(array, np.shape(legal))[place]
+        arrived = (
+            f"entry {place[0] if len(place) == 1 else place} is {entry}" if place else f"{entry} arrived"
+        )
+        raise ParameterError(f"`{name}` must {wanted}; {arrived}.{hint}")
+
+
 def real(name: str, value: Any, *, axis: str) -> Any:
     """An array of real numbers with at least one axis, in its own dtype."""
     array = as_array(
@@ -45,7 +64,7 @@ def real(name: str, value: Any, *, axis: str) -> Any:
         f"a rectangular array of numbers with the {axis} on the last axis, but the rows that arrived have different "
         "lengths. Pad them with -inf.",
     )
-    if not holds(array, *_REAL):
+    if not holds(array, *REAL):
         raise ParameterError(
             f"`{name}` must hold real numbers, but values of type {array.dtype} arrived. Convert it to a float array."
         )
@@ -65,18 +84,6 @@ def in_floats_of_jax(name: str, value: Any, *, axis: str) -> Any:
 
 def zeros_and_ones(name: str, value: Any) -> tuple[Any, Any]:
     """Which entries are 1, and which are neither 0 nor 1, of real numbers or truth values of any shape."""
-    array = as_array(name, value, "zeros and ones, but rows of different lengths arrived.")
-    if not holds(array, *_REAL):
-        raise ParameterError(f"`{name}` must hold zeros and ones; {checks.describe(value)} arrived.")
-    array = jnp.asarray(array)
+    array = jnp.asarray(numbers(name, value, "zeros and ones"))
     on = array == 1
     return on, ~on & (array != 0)
-
-
-def refuse_others(name: str, others: Any) -> None:
-    """Raise if the entries that are neither 0 nor 1 can be looked at and there are any."""
-    if is_concrete(others) and np.any(others):
-        where = tuple(np.argwhere(np.asarray(others))[0].tolist())
-        raise ParameterError(
-            f"`{name}` must hold zeros and ones; entry {where} is neither. Round probabilities first."
-        )

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from .flat import log_weight_of_tilted, rounding_of_inputs, sigmoid
 from .frequencies import (
     NATS,
     Frequencies,
@@ -33,7 +32,7 @@ from .frequencies import (
 from .ladder import Solution
 from .logarithms import finite_or_zero, log_of_normal, safe_log
 from .precision import unit_roundoff
-from .tilt import choose_tilt, decided, reachable
+from .tilt import choose_tilt, decided, log_weight_of_tilted, reachable, rounding_of_inputs, sigmoid
 
 ACCEPTED = 8e-10  # of log-odds; the contract is 1e-9
 

@@ -17,15 +17,15 @@ import numpy as np
 
 from .. import checks
 from ..errors import ParameterError
-from ..memo import recent
 from ..structure.nested.schedule import full_schedule
+from ..structure.nested.tree import TreeProgram
 from . import flat, tree
 from .answers import require_possible
 from .arguments import Problem, read
 from .ladder import log_leaves
 from .logarithms import log_convolve, max_convolve
 from .precision import in_own_floats
-from .solver import Structure
+from .solver import Structure, compiled
 from .tree import LOGARITHMS, MAXIMUM, Messages
 
 
@@ -75,7 +75,7 @@ def sample(
     problem = read(logits, groups, tables)
     require_key(key)
     require_possible(problem)
-    states = _states(problem, partial(_sampler(problem.structure, math.prod(shape)), key))
+    states = _states(problem, partial(compiled(many, problem.structure, math.prod(shape)), key))
     return states.reshape(*shape, *problem.batch_shape, problem.n_variables).astype(problem.dtype)
 
 
@@ -114,7 +114,7 @@ def mode(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     """
     problem = read(logits, groups, tables)
     require_possible(problem)
-    return problem.shaped(_states(problem, _maximizer(problem.structure)))
+    return problem.shaped(_states(problem, compiled(best, problem.structure)))
 
 
 def _states(problem: Problem, search: Any) -> Any:
@@ -123,16 +123,6 @@ def _states(problem: Problem, search: Any) -> Any:
     states, value = search(nu, packed)
     states = states[..., : problem.n_variables]
     return jnp.where((value + own > -jnp.inf)[..., None], states, jnp.nan)
-
-
-@recent(256)
-def _sampler(structure: Any, draws: int) -> Any:
-    return jax.jit(partial(many, structure, draws))
-
-
-@recent(256)
-def _maximizer(structure: Any) -> Any:
-    return jax.jit(partial(best, structure))
 
 
 def sample_shape_of(shape: Any) -> tuple[int, ...]:
@@ -161,16 +151,20 @@ Choose = Callable[
 ]  # log-weights (..., m) and the number of the step to the index that is taken
 
 
-def draw(structure: Structure, key: Any, nu: Any, tables: Any) -> tuple[Any, Any]:
-    """One configuration (B, D) per model, and the value of the model, (B,): -inf or NaN where there is none."""
-    ups, value = _upward(structure, nu, tables, maximum=False)
+def many(structure: Structure, draws: int, key: Any, nu: Any, tables: Any) -> tuple[Any, Any]:
+    """`draws` configurations per model, (draws, B, D), and values, (draws, B): -inf or NaN where there is none."""
+    descend, value = _upward(structure, nu, tables, maximum=False)
 
-    def choose(log_weights: Any, step: int) -> Any:
-        places = uniform(jax.random.fold_in(key, step), log_weights.shape, log_weights.dtype)
-        noise = -jnp.log(-jnp.log(places))
-        return _largest(jnp.where(log_weights == -jnp.inf, -jnp.inf, log_weights + noise), step)
+    def draw(key: Any) -> Any:
+        def choose(log_weights: Any, step: int) -> Any:
+            places = uniform(jax.random.fold_in(key, step), log_weights.shape, log_weights.dtype)
+            noise = -jnp.log(-jnp.log(places))
+            return _largest(jnp.where(log_weights == -jnp.inf, -jnp.inf, log_weights + noise), step)
 
-    return _descend(structure, nu, ups, choose), value
+        return descend(choose)
+
+    states = jax.vmap(draw)(jax.random.split(key, draws))
+    return states, jnp.broadcast_to(value, states.shape[:-1])
 
 
 def uniform(key: Any, shape: Any, dtype: Any) -> Any:
@@ -182,9 +176,9 @@ def uniform(key: Any, shape: Any, dtype: Any) -> Any:
 
 
 def best(structure: Structure, nu: Any, tables: Any) -> tuple[Any, Any]:
-    """A most probable configuration (B, D) per model, and its value as for `draw`."""
-    ups, value = _upward(structure, nu, tables, maximum=True)
-    return _descend(structure, nu, ups, _largest), value
+    """A most probable configuration (B, D) per model, and its value as for `many`."""
+    descend, value = _upward(structure, nu, tables, maximum=True)
+    return descend(_largest), value
 
 
 def _largest(log_weights: Any, step: int) -> Any:
@@ -194,21 +188,18 @@ def _largest(log_weights: Any, step: int) -> Any:
     return jnp.min(first, -1)
 
 
-def _upward(structure: Structure, nu: Any, tables: Any, *, maximum: bool) -> tuple[Any, Any]:
-    """Upward messages in logarithms, of a flat model by levels, the root's times its table; and what they come to."""
+def _upward(
+    structure: Structure, nu: Any, tables: Any, *, maximum: bool
+) -> tuple[Callable[[Choose], Any], Any]:
+    """How to descend upward messages in logarithms, the root's times its table; and what they come to, (B,)."""
     if structure.tree is None:
         levels = flat.upward(log_leaves(nu), max_convolve if maximum else log_convolve)
         root = levels[-1] + tables[:, None, :]
-        return [*levels[:-1], root], jnp.max(root, (-1, -2))
-    schedule = full_schedule(structure.tree.program)
-    up = tree.upward(schedule, MAXIMUM if maximum else LOGARITHMS, log_leaves(nu), tables)
-    return up.messages, jnp.where(jnp.any(jnp.isnan(nu), -1), jnp.nan, up.log_mean)
-
-
-def _descend(structure: Structure, nu: Any, ups: Any, choose: Choose) -> Any:
-    if structure.tree is None:
-        return _descend_levels(ups, choose)
-    return _descend_schedule(structure, nu, ups, choose)
+        return partial(_descend_levels, [*levels[:-1], root]), jnp.max(root, (-1, -2))
+    program = structure.tree.program
+    up = tree.upward(full_schedule(program), MAXIMUM if maximum else LOGARITHMS, log_leaves(nu), tables)
+    value = jnp.where(jnp.any(jnp.isnan(nu), -1), jnp.nan, up.log_mean)
+    return partial(_descend_schedule, program, nu, up.messages), value
 
 
 def _split(left: Any, right: Any, counts: Any, choose: Choose, step: int) -> tuple[Any, Any]:
@@ -229,9 +220,7 @@ def _descend_levels(levels: list[Any], choose: Choose) -> Any:
     return counts
 
 
-def _descend_schedule(structure: Structure, nu: Any, messages: Messages, choose: Choose) -> Any:
-    assert structure.tree is not None
-    program = structure.tree.program
+def _descend_schedule(program: TreeProgram, nu: Any, messages: Messages, choose: Choose) -> Any:
     schedule = full_schedule(program)
     n = program.n_leaves
     counts = jnp.zeros((nu.shape[0], program.n_nodes), jnp.int32)
@@ -249,9 +238,3 @@ def _descend_schedule(structure: Structure, nu: Any, messages: Messages, choose:
         counts = counts.at[:, program.left[step.nodes - n]].set(a)
         counts = counts.at[:, program.right[step.nodes - n]].set(b)
     return counts[:, :n]
-
-
-def many(structure: Structure, draws: int, key: Any, nu: Any, tables: Any) -> tuple[Any, Any]:
-    """`draws` configurations per model, (draws, B, D), and values as for `draw`, (draws, B)."""
-    keys = jax.random.split(key, draws)
-    return jax.vmap(partial(draw, structure), (0, None, None))(keys, nu, tables)

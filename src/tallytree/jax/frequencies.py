@@ -146,7 +146,7 @@ def _periods(n: int) -> Any:
 
 
 @jax.custom_jvp
-def characteristic(p: Any, versine: Any, sine: Any, needed: Any) -> tuple[Any, Any]:
+def characteristic(p: Any, versine: Any, sine: Any, needed: Any) -> Any:
     """Real and imaginary part of ``prod_i (1 - p_i + p_i e^{iw})``, (B, M) from (B, n) and (B, M)."""
     if on_cpu() or p.shape[0] == 0:
         return _product(*staged(_partial_products, needed, (p,), (versine, sine), sums=False))
@@ -154,8 +154,7 @@ def characteristic(p: Any, versine: Any, sine: Any, needed: Any) -> tuple[Any, A
     def plain(p: Any, versine: Any, sine: Any, needed: Any) -> tuple[Any, Any]:
         return _product(*_partial_products(p, versine, sine))
 
-    found: tuple[Any, Any] = dispatched(lambda k: k.products, plain, p, versine, sine, needed)
-    return found
+    return dispatched(lambda k: k.products, plain, p, versine, sine, needed)
 
 
 def _partial_products(p: Any, versine: Any, sine: Any) -> tuple[Any, Any]:
@@ -193,10 +192,11 @@ def over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) 
     """``sum_m a_m / (1 - v_i versine_m)^power`` for every a in `given`, (B, n) each from (B, M)."""
     if on_cpu() or v.shape[0] == 0:
         return _over_frequencies_on_cpu(power, v, versine, given, needed)
+    return _dispatched_over_frequencies(power, v, versine, given, needed)
 
-    def plain(v: Any, versine: Any, given: Any, needed: Any) -> Any:
-        return plain_over_frequencies(power, v, versine, given)
 
+def _dispatched_over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) -> Any:
+    plain = partial(_over_frequencies, power)
     return dispatched(lambda k: partial(k.over_frequencies, power), plain, v, versine, given, needed)
 
 
@@ -248,7 +248,7 @@ def _over_frequencies_jvp(power: int, primals: Any, tangents: Any) -> Any:
 
 
 @jax.custom_jvp
-def transform(f: Any, frequencies: Frequencies, window: Any) -> tuple[Any, Any]:
+def transform(f: Any, frequencies: Frequencies, window: Any) -> Any:
     """``sum_k f_k e^{-iwk}``, (B, M); f is (B, n + 1) and 0 outside of a window (B, 2) of counts."""
     if on_cpu() or f.shape[0] == 0:
         return _by_turns(f, frequencies.versine, frequencies.sine, frequencies.powers, window)
@@ -256,8 +256,7 @@ def transform(f: Any, frequencies: Frequencies, window: Any) -> tuple[Any, Any]:
     def plain(f: Any, frequencies: Any, window: Any) -> tuple[Any, Any]:
         return _transform(f, frequencies.small, frequencies.large)
 
-    found: tuple[Any, Any] = dispatched(lambda k: k.transform, plain, f, frequencies, window)
-    return found
+    return dispatched(lambda k: k.transform, plain, f, frequencies, window)
 
 
 def _blocks(f: Any, small: Any) -> Any:
@@ -307,14 +306,14 @@ def inverse(re: Any, im: Any, small: Any, large: Any) -> Any:
 
 
 @jax.checkpoint
-def _over_variables(v: Any, versine: Any, given: Any) -> Any:
+def _over_variables(v: Any, versine: Any, given: Any, needed: Any) -> Any:
     """Plain sums; pairs are computed again when they are differentiated backwards."""
     weight = 1.0 / (1.0 - v[:, :, None] * versine[:, None])
     return tuple(jnp.sum(x[:, :, None] * weight, 1) for x in given)
 
 
 @partial(jax.checkpoint, static_argnums=0)
-def plain_over_frequencies(power: int, v: Any, versine: Any, given: Any) -> Any:
+def _over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) -> Any:
     """The same for the other sum."""
     weight = (1.0 / (1.0 - v[:, None] * versine[:, :, None])) ** power
     return tuple(jnp.sum(a[:, :, None] * weight, 1) for a in given)
@@ -322,40 +321,30 @@ def plain_over_frequencies(power: int, v: Any, versine: Any, given: Any) -> Any:
 
 def pairs_over_variables(v: Any, versine: Any, given: Any, needed: Any) -> Any:
     """``sum_i x_i / (1 - v_i versine_m)`` for every x in `given`, (B, M) each from (B, n)."""
-
-    def plain(given: Any) -> Any:
-        return _over_variables(v, versine, given)
-
     if on_cpu() or v.shape[0] == 0:
-        return plain(given)
-    return solved(plain, _forth(v, versine, needed), _back(v, versine, needed), v, given, versine.shape)
+        return _over_variables(v, versine, given, needed)
+    plain, forth, back = _maps(v, versine, needed)
+    return solved(plain, forth, back, v, given, versine.shape)
 
 
 def pairs_over_frequencies(power: int, v: Any, versine: Any, given: Any, needed: Any) -> Any:
     """``sum_m a_m / (1 - v_i versine_m)^power`` for every a in `given`, (B, n) each from (B, M)."""
-
-    def plain(given: Any) -> Any:
-        return plain_over_frequencies(power, v, versine, given)
-
     if on_cpu() or v.shape[0] == 0 or power > 1:
-        return plain(given)
-    return solved(plain, _back(v, versine, needed), _forth(v, versine, needed), v, given, v.shape)
+        return _over_frequencies(power, v, versine, given, needed)
+    _, forth, back = _maps(v, versine, needed)
+    return solved(lambda x: _over_frequencies(1, v, versine, x, needed), back, forth, v, given, v.shape)
 
 
-def _forth(v: Any, versine: Any, needed: Any) -> Any:
-    def plain(v: Any, versine: Any, given: Any, needed: Any) -> Any:
-        return _over_variables(v, versine, given)
+def _maps(v: Any, versine: Any, needed: Any) -> Any:
+    """Sums over variables in plain code and by kernels, and sums over frequencies by kernels."""
 
-    return lambda given: dispatched(lambda k: k.over_variables, plain, v, versine, given, needed)
+    def forth(given: Any) -> Any:
+        return dispatched(lambda k: k.over_variables, _over_variables, v, versine, given, needed)
 
+    def back(given: Any) -> Any:
+        return _dispatched_over_frequencies(1, v, versine, given, needed)
 
-def _back(v: Any, versine: Any, needed: Any) -> Any:
-    def plain(v: Any, versine: Any, given: Any, needed: Any) -> Any:
-        return plain_over_frequencies(1, v, versine, given)
-
-    return lambda given: dispatched(
-        lambda k: partial(k.over_frequencies, 1), plain, v, versine, given, needed
-    )
+    return lambda given: _over_variables(v, versine, given, needed), forth, back
 
 
 # XLA cuts an expression into tasks for threads, at a price of ten thousand additions, if it has more operations than

@@ -18,7 +18,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from ..engine.masks import MASK
-from .stages import in_blocks, on_cpu, rows_in_a_block
+from .stages import on_cpu, rows_in_a_block
 
 
 class Solution(NamedTuple):
@@ -100,14 +100,19 @@ def lean(rungs: Rungs) -> Rungs:
 def climb(rungs: Rungs, nu: Any, tables: Any) -> tuple[Solution, Any]:
     """Answers of the quick pass where it is certified, else of the other; and where, (B,). Not differentiable."""
     quick, right = rungs
-    first = in_blocks(quick, nu, tables)
+    rows = nu.shape[0]
+    block = rows_in_a_block(rows, nu.shape[-1])
+    if tables.shape[0] == rows:
+        first = _by_pieces(quick, block, nu, tables)
+    else:  # tables that all models share are written out for a block at a time
+        first = _by_pieces(lambda nu: quick(nu, _repeated(tables, nu.shape[0])), block, nu)
     certified = first.bound < jnp.inf
-    if nu.shape[0] == 0 or right is None:
+    if rows == 0 or right is None:
         return first, certified
     return _patched(right, nu, tables, certified, first), certified
 
 
-def _patched(right: Pass, nu: Any, tables: Any, certified: Any, first: Solution) -> Solution:
+def _patched(right: Pass, nu: Any, tables: Any, certified: Any, first: Solution) -> Any:
     """`first` with what the slow pass says about the models without a certificate; a loop that may never run."""
     rows = nu.shape[0]
     block = _rows_at_once(rows, tables.shape[-1])
@@ -124,8 +129,7 @@ def _patched(right: Pass, nu: Any, tables: Any, certified: Any, first: Solution)
         put = jax.tree.map(lambda a, b: a.at[which].set(b), found, second)
         return settled.at[which].set(True), put
 
-    found: Solution = lax.while_loop(lambda state: ~jnp.all(state[0]), some, (certified, first))[1]
-    return found
+    return lax.while_loop(lambda state: ~jnp.all(state[0]), some, (certified, first))[1]
 
 
 def _repeated(tables: Any, rows: int) -> Any:
@@ -140,7 +144,7 @@ def _rows_at_once(rows: int, width: int) -> int:
     return min(rows, most) if isinstance(rows, int) else most
 
 
-def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) -> tuple[Any, Any]:
+def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) -> Any:
     """How messages and log-beliefs move along directions (d_nu, d_tables); linear in them, and differentiable again.
 
     What does not move has None for its direction.
@@ -155,10 +159,8 @@ def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) ->
     safe = tuple(jnp.where(keep, x, 0.0) for x in primals)
     directions_there = jax.tree.map(lambda d: jnp.where(keep, d, 0.0), directions)
     block = rows_in_a_block(rows, primals[0].shape[-1])
-    if block == rows:
-        moved = _moved(quick, safe, directions_there)
-    else:
-        moved = _by_pieces(partial(_moved, quick), block, safe, directions_there)
+    tangents = partial(_moved, quick)
+    moved = _by_pieces(tangents if block == rows else jax.checkpoint(tangents), block, safe, directions_there)
     if rows == 0 or right is None:
         return moved
     rest = lax.cond(
@@ -168,11 +170,10 @@ def differential(rungs: Rungs, certified: Any, primals: Any, directions: Any) ->
         primals,
         directions,
     )
-    total: tuple[Any, Any] = jax.tree.map(jnp.add, moved, rest)
-    return total
+    return jax.tree.map(jnp.add, moved, rest)
 
 
-def _moved(solve: Pass, primals: Any, directions: Any) -> tuple[Any, Any]:
+def _moved(solve: Pass, primals: Any, directions: Any) -> Any:
     moving = [i for i, d in enumerate(directions) if d is not None]
 
     def wanted(*some: Any) -> tuple[Any, Any]:
@@ -183,47 +184,36 @@ def _moved(solve: Pass, primals: Any, directions: Any) -> tuple[Any, Any]:
         return found.messages, found.log_beliefs
 
     given, along = ([x[i] for i in moving] for x in (primals, directions))
-    moved: tuple[Any, Any] = jax.jvp(wanted, given, along)[1]
-    return moved
+    return jax.jvp(wanted, given, along)[1]
 
 
-def _in_pieces(right: Pass, certified: Any, primals: Any, directions: Any) -> tuple[Any, Any]:
+def _in_pieces(right: Pass, certified: Any, primals: Any, directions: Any) -> Any:
     """Tangents of the slow pass for models without a certificate, 0 for all others."""
 
-    def slow(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
+    def slow(primals: Any, directions: Any, certified: Any) -> Any:
         directions = jax.tree.map(lambda d: jnp.where(certified[:, None], 0.0, d), directions)
         return _moved(right, primals, directions)
 
-    def piece(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
-        def nothing(primals: Any, directions: Any, certified: Any) -> tuple[Any, Any]:
-            answers = jax.eval_shape(slow, primals, directions, certified)
-            zeros: tuple[Any, Any] = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), answers)
-            return zeros
+    def nothing(*given: Any) -> Any:
+        return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(slow, *given))
 
-        found: tuple[Any, Any] = lax.cond(
-            all_of(certified), nothing, jax.checkpoint(slow), primals, directions, certified
-        )
-        return found
+    def piece(primals: Any, directions: Any, certified: Any) -> Any:
+        return lax.cond(all_of(certified), nothing, jax.checkpoint(slow), primals, directions, certified)
 
     rows = certified.shape[0]
     size = _rows_at_once(rows, primals[1].shape[-1]) if isinstance(rows, int) else rows
-    return _by_pieces(piece, size, primals, directions, certified)
+    return _by_pieces(jax.checkpoint(piece), size, primals, directions, certified)
 
 
-def _by_pieces(piece: Callable[..., Any], size: int, *arrays: Any) -> tuple[Any, Any]:
-    """`piece` of so many rows at a time; what it needs for a backward pass is computed again then."""
+def _by_pieces(piece: Callable[..., Any], size: int, *arrays: Any) -> Any:
+    """`piece` of so many rows at a time."""
     rows = jax.tree.leaves(arrays)[0].shape[0]
     if size == rows:
-        whole: tuple[Any, Any] = jax.checkpoint(piece)(*arrays)
-        return whole
+        return piece(*arrays)
 
     def cut(x: Any) -> Any:
         x = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (-rows % size, *x.shape[1:]))])
         return x.reshape(x.shape[0] // size, size, *x.shape[1:])
 
-    def step(carry: None, item: Any) -> Any:
-        return carry, jax.checkpoint(piece)(*item)
-
-    found = lax.scan(step, None, jax.tree.map(cut, arrays))[1]
-    joined: tuple[Any, Any] = jax.tree.map(lambda x: x.reshape(x.shape[0] * size, *x.shape[2:])[:rows], found)
-    return joined
+    found = lax.scan(lambda _, item: (None, piece(*item)), None, jax.tree.map(cut, arrays))[1]
+    return jax.tree.map(lambda x: x.reshape(x.shape[0] * size, *x.shape[2:])[:rows], found)

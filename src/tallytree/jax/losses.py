@@ -26,7 +26,7 @@ import numpy as np
 from .. import checks
 from ..errors import ParameterError
 from .answers import log_partition
-from .arrays import as_array, holds, in_floats_of_jax, is_concrete, refuse_others, zeros_and_ones
+from .arrays import holds, in_floats_of_jax, is_concrete, numbers, require, zeros_and_ones
 from .flat import bucket
 from .ladder import log_weight_of_leaves
 from .potentials import at_least
@@ -128,10 +128,7 @@ def _share_nll(rows: Any, sizes: Any, proportions: Any) -> Any:
     _require_one_per_bag("proportions", proportions, sizes)
     shares = jnp.asarray(proportions).astype(working_dtype())
     shared = (shares >= 0.0) & (shares <= 1.0)
-    if is_concrete(shared) and not np.all(shared):
-        raise ParameterError(
-            "`proportions` must lie in [0, 1]; others arrived. Divide the counts by the bag sizes."
-        )
+    require("proportions", shares, shared, "lie in [0, 1]", " Divide the counts by the bag sizes.")
     counts = jnp.round(jax.lax.stop_gradient(shares) * sizes).astype(jnp.int32)
     return jnp.where(shared, _event_nll(rows, _one_count(counts, rows)), jnp.nan)
 
@@ -179,7 +176,7 @@ def positive_unlabelled_nll(
     1.3863
     """
     on, others = zeros_and_ones("labelled", labelled)
-    refuse_others("labelled", others)
+    require("labelled", labelled, ~others, "hold zeros and ones", " Round probabilities first.")
     if on.shape != np.shape(logits):
         raise ParameterError(
             f"`labelled` must have the shape of `logits`, {np.shape(logits)}; {np.shape(labelled)} arrived."
@@ -241,7 +238,7 @@ def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduc
 
 def _presence_nll(rows: Any, sizes: Any, labels: Any) -> Any:
     strange = zeros_and_ones("labels", labels)[1]
-    refuse_others("labels", strange)
+    require("labels", labels, ~strange, "hold zeros and ones", " Round probabilities first.")
     flags = _integers("labels", labels, sizes)
     finite = jnp.isfinite(rows)
     none = -jnp.sum(jnp.where(finite, jax.nn.softplus(jnp.where(finite, rows, 0.0)), 0.0), -1)
@@ -278,15 +275,8 @@ def _integers(name: str, array: Any, sizes: Any) -> Any:
 
 def _counts(name: str, array: Any, sizes: Any) -> Any:
     counts = _integers(name, array, sizes)
-    if is_concrete(array, sizes):
-        given, most = np.asarray(array).reshape(-1), np.asarray(sizes).reshape(-1)
-        wrong = (given < 0) | (given > most)
-        if wrong.any():
-            b = int(np.argmax(wrong))
-            raise ParameterError(
-                f"`{name}` must lie between 0 and the number of items of the bag; "
-                f"{given[b]} arrived for bag {b}, which has {most[b]} items."
-            )
+    legal = (array >= 0) & (array <= sizes)
+    require(name, array, legal, "lie between 0 and the number of items of the bag")
     return counts
 
 
@@ -302,10 +292,7 @@ def _loss(
 ) -> Any:
     """``losses(rows, sizes, targets)`` of bags in rows, reduced; marks of the items become further rows."""
     checks.one_of("reduction", reduction, _REDUCTIONS)
-    wanted = f"one number per bag; {checks.describe(targets)} arrived."
-    array = as_array(name, targets, wanted)
-    if not holds(array, jnp.floating, jnp.integer, jnp.bool_):
-        raise ParameterError(f"`{name}` must be {wanted}")
+    array = numbers(name, targets, "one number per bag")
     n_bags = array.shape[0] if array.ndim else 0
     rows, sizes = rows_of_bags(logits, bags, n_bags, offsets=offsets)
     marked = (rows_of_bags(x, bags, n_bags, offsets=offsets)[0] for x in marks)
@@ -337,8 +324,8 @@ def rows_of_bags(logits: Any, bags: Any, n_bags: int, *, offsets: bool) -> tuple
 
 def _places(values: Any, bags: Any, n_bags: int, *, offsets: bool) -> Any:
     """Which item stands where, (bags, width); the number of items stands for padding."""
-    wanted = f"integers on one axis, the bag of every item, or offsets; {checks.describe(bags)} arrived."
-    index, items = as_array("bags", bags, wanted), values.shape[-1]
+    wanted = "integers on one axis, the bag of every item, or offsets"
+    index, items = numbers("bags", bags, wanted, (jnp.integer,)), values.shape[-1]
     if not is_concrete(index):
         raise ParameterError(
             "`bags` must be constant, because the sizes of bags are shapes to the compiler; a traced array arrived. "
@@ -349,8 +336,8 @@ def _places(values: Any, bags: Any, n_bags: int, *, offsets: bool) -> Any:
             f"`logits` must have one axis, the items of all bags; shape {values.shape} arrived. "
             "For one bag per row pass `bags=None`."
         )
-    if not holds(index, jnp.integer) or index.ndim != 1:
-        raise ParameterError(f"`bags` must be {wanted}")
+    if index.ndim != 1:
+        raise ParameterError(f"`bags` must be {wanted}; {checks.describe(bags)} arrived.")
     index = np.asarray(index)
     if checks.flag("offsets", offsets):
         order, sizes = np.arange(items), _sizes(index, n_bags, items)

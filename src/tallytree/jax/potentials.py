@@ -7,6 +7,7 @@ are seen to be wrong raise; where they are traced, their table is NaN.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import jax
@@ -16,17 +17,23 @@ import numpy as np
 from .. import checks
 from ..errors import ParameterError
 from ..potentials import formulas
-from .arrays import as_array, holds, is_concrete
+from .arrays import is_concrete, numbers, require
 
+_LEGAL: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "count": ("not be negative", lambda x: x >= 0),
+    "real": ("be finite", jnp.isfinite),
+    "positive": ("be finite and positive", lambda x: jnp.isfinite(x) & (x > 0)),
+    "fraction": ("lie in [0, 1]", lambda x: (x >= 0) & (x <= 1)),
+}
 _NUMBERS = {
-    "exactly": ("k",),
-    "at_least": ("k",),
-    "at_most": ("k",),
-    "between": ("lo", "hi"),
-    "gaussian": ("mean", "sd"),
-    "poisson": ("mean",),
-    "geometric": ("ratio",),
-    "noisy_or": ("rate", "leak"),
+    "exactly": {"k": "count"},
+    "at_least": {"k": "count"},
+    "at_most": {"k": "count"},
+    "between": {"lo": "count", "hi": "count"},
+    "gaussian": {"mean": "real", "sd": "positive"},
+    "poisson": {"mean": "positive"},
+    "geometric": {"ratio": "positive"},
+    "noisy_or": {"rate": "fraction", "leak": "fraction"},
 }
 
 
@@ -59,11 +66,11 @@ class ArrayPotential:
 
     def __init__(self, name: str, parameters: tuple[Any, ...]) -> None:
         self.name = checks.one_of("name", name, tuple(_NUMBERS))
-        numbers = _NUMBERS[self.name]
+        names = _NUMBERS[self.name]
         arrived = len(parameters) if isinstance(parameters, (tuple, list)) else None
-        if arrived != len(numbers):
+        if arrived != len(names):
             raise ParameterError(
-                f"`parameters` must be a tuple of {len(numbers)}, the {' and the '.join(numbers)} of `{self.name}`; "
+                f"`parameters` must be a tuple of {len(names)}, the {' and the '.join(names)} of `{self.name}`; "
                 f"{checks.describe(parameters) if arrived is None else arrived} arrived. "
                 f"tallytree.jax.{self.name} takes them by name."
             )
@@ -98,10 +105,11 @@ class ArrayPotential:
         """
         n = checks.integer("n", n, 0)
         counts = jnp.arange(n + 1, dtype=jnp.result_type(float))
-        numbers = [jnp.asarray(p)[..., None] for p in self.parameters]
-        table = getattr(formulas, self.name)(jnp, counts, n, *numbers)
+        columns = [jnp.asarray(p)[..., None] for p in self.parameters]
+        table = getattr(formulas, self.name)(jnp, counts, n, *columns)
         if self.name not in formulas.REACHED:
-            return jnp.where(_legal(self.name, *numbers), table, jnp.nan)
+            legal = (_LEGAL[kind][1](x) for kind, x in zip(_NUMBERS[self.name].values(), columns))
+            return jnp.where(reduce(jnp.logical_and, legal), table, jnp.nan)
         if is_concrete(*self.parameters):
             first = np.asarray(self.parameters[0])
             outside = formulas.out_of_reach(self.name, n, first)
@@ -120,14 +128,6 @@ class ArrayPotential:
     def tree_unflatten(cls, name: str, parameters: Any) -> ArrayPotential:
         """The way back."""
         return cls(name, tuple(parameters))
-
-
-def _legal(name: str, *numbers: Any) -> Any:
-    """Whether numbers that may be traced are in the range of their potential."""
-    if name == "noisy_or":
-        rate, leak = numbers
-        return (rate >= 0.0) & (rate <= 1.0) & (leak >= 0.0) & (leak <= 1.0)
-    return numbers[-1] > 0.0  # sd, mean or ratio
 
 
 def exactly(k: Any) -> ArrayPotential:
@@ -158,7 +158,7 @@ def exactly(k: Any) -> ArrayPotential:
     >>> ttj.exactly(1).log_table(2).tolist()
     [-inf, 0.0, -inf]
     """
-    return ArrayPotential("exactly", (_integers("k", k),))
+    return _potential("exactly", k)
 
 
 def at_least(k: Any) -> ArrayPotential:
@@ -189,7 +189,7 @@ def at_least(k: Any) -> ArrayPotential:
     >>> ttj.at_least(1).log_table(2).tolist()
     [-inf, 0.0, 0.0]
     """
-    return ArrayPotential("at_least", (_integers("k", k),))
+    return _potential("at_least", k)
 
 
 def at_most(k: Any) -> ArrayPotential:
@@ -220,7 +220,7 @@ def at_most(k: Any) -> ArrayPotential:
     >>> ttj.at_most(1).log_table(2).tolist()
     [0.0, 0.0, -inf]
     """
-    return ArrayPotential("at_most", (_integers("k", k),))
+    return _potential("at_most", k)
 
 
 def between(lo: Any, hi: Any) -> ArrayPotential:
@@ -251,7 +251,7 @@ def between(lo: Any, hi: Any) -> ArrayPotential:
     >>> ttj.between(1, 2).log_table(3).tolist()
     [-inf, 0.0, 0.0, -inf]
     """
-    found = _of("between", _integers("lo", lo), _integers("hi", hi))
+    found = _potential("between", lo, hi)
     if is_concrete(*found.parameters) and np.any(np.greater(*found.parameters)):
         raise ParameterError(
             f"`between` needs lo <= hi; lo = {lo} and hi = {hi} arrived. Swap the two arguments."
@@ -287,7 +287,7 @@ def gaussian(mean: Any, sd: Any) -> ArrayPotential:
     >>> ttj.gaussian(0.0, 1.0).log_table(2)[1:].tolist()
     [-0.5, -2.0]
     """
-    return _of("gaussian", _reals("mean", mean), _reals("sd", sd, positive=True))
+    return _potential("gaussian", mean, sd)
 
 
 def poisson(mean: Any) -> ArrayPotential:
@@ -318,7 +318,7 @@ def poisson(mean: Any) -> ArrayPotential:
     >>> [round(x, 4) for x in ttj.poisson(1.0).log_table(2).tolist()]
     [-1.0, -1.0, -1.6931]
     """
-    return ArrayPotential("poisson", (_reals("mean", mean, positive=True),))
+    return _potential("poisson", mean)
 
 
 def geometric(ratio: Any) -> ArrayPotential:
@@ -349,7 +349,7 @@ def geometric(ratio: Any) -> ArrayPotential:
     >>> ttj.geometric(1.0).log_table(2).tolist()
     [0.0, 0.0, 0.0]
     """
-    return ArrayPotential("geometric", (_reals("ratio", ratio, positive=True),))
+    return _potential("geometric", ratio)
 
 
 def noisy_or(rate: Any, leak: Any = 0.0) -> ArrayPotential:
@@ -380,12 +380,13 @@ def noisy_or(rate: Any, leak: Any = 0.0) -> ArrayPotential:
     >>> ttj.noisy_or(1.0).log_table(2).tolist()
     [-inf, 0.0, 0.0]
     """
-    return _of("noisy_or", _fractions("rate", rate), _fractions("leak", leak))
+    return _potential("noisy_or", rate, leak)
 
 
-def _of(name: str, *numbers: Any) -> ArrayPotential:
-    """A potential whose numbers go together."""
-    shapes = [np.shape(x) for x in numbers]
+def _potential(name: str, *values: Any) -> ArrayPotential:
+    """A potential with the numbers that are declared for it; they go together."""
+    given = tuple(_number(n, kind, x) for (n, kind), x in zip(_NUMBERS[name].items(), values))
+    shapes = [np.shape(x) for x in given]
     try:
         np.broadcast_shapes(*shapes)
     except ValueError:
@@ -393,45 +394,15 @@ def _of(name: str, *numbers: Any) -> ArrayPotential:
             f"The numbers of `{name}` must broadcast against each other; shapes {shapes[0]} and {shapes[1]} arrived. "
             "Give one number, or one per model."
         ) from None
-    return ArrayPotential(name, numbers)
+    return ArrayPotential(name, given)
 
 
-def _integers(name: str, value: Any) -> Any:
-    if isinstance(value, int):
-        numbers: Any = checks.integer(name, value)
+def _number(name: str, kind: str, value: Any) -> Any:
+    if kind == "count":
+        value = checks.integer(name, value) if isinstance(value, int) else value
+        array = numbers(name, value, "an integer or an array of integers", (jnp.integer,))
     else:
-        wanted = f"an integer or an array of integers; {checks.describe(value)} arrived."
-        numbers = as_array(name, value, wanted)
-        if not holds(numbers, jnp.integer):
-            if not hasattr(value, "dtype") and numbers.ndim == 0:
-                raise ParameterError(f"`{name}` must be {wanted}")
-            raise ParameterError(
-                f"`{name}` must hold integers; values of type {numbers.dtype} arrived. Convert them first."
-            )
-    if is_concrete(numbers) and np.any(np.asarray(numbers) < 0):
-        raise ParameterError(f"`{name}` must not be negative; {int(np.min(np.asarray(numbers)))} arrived.")
-    return numbers
-
-
-def _reals(name: str, value: Any, *, positive: bool = False) -> Any:
-    array = as_array(name, value, f"real numbers; {checks.describe(value)} arrived.")
-    if not holds(array, jnp.floating, jnp.integer):
-        raise ParameterError(f"`{name}` must hold real numbers; {checks.describe(value)} arrived.")
-    wanted = f"be finite{' and positive' if positive else ''}"
-    _refuse(name, array, wanted, lambda x: ~np.isfinite(x) | ((x <= 0.0) & positive))
+        array = numbers(name, value, "real numbers", (jnp.floating, jnp.integer))
+    wanted, legal = _LEGAL[kind]
+    require(name, array, legal(array), wanted)
     return array
-
-
-def _fractions(name: str, value: Any) -> Any:
-    array = _reals(name, value)
-    _refuse(name, array, "lie in [0, 1]", lambda x: (x < 0.0) | (x > 1.0))
-    return array
-
-
-def _refuse(name: str, array: Any, wanted: str, wrong: Callable[[Any], Any]) -> None:
-    """Raise if a number that can be looked at is wrong; under a transformation its table is NaN."""
-    if is_concrete(array):
-        numbers = np.asarray(array).astype(np.float64)
-        found = numbers[wrong(numbers)]
-        if found.size:
-            raise ParameterError(f"`{name}` must {wanted}; {found.reshape(-1)[0]} arrived.")

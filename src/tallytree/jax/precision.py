@@ -60,26 +60,18 @@ def floats(*, wide: bool) -> Any:
     return found(wide)
 
 
-def in_floats(function: Callable[..., Any], *, wide: bool) -> Callable[..., Any]:
-    """`function`, run in :func:`floats`."""
+def in_floats(function: Callable[..., Any], *, wide: bool | None = None) -> Callable[..., Any]:
+    """`function`, run in :func:`floats`; by default in the arithmetic of the place where it is called."""
 
     @wraps(function)
     def run(*args: Any, **named: Any) -> Any:
-        with floats(wide=wide):
+        with floats(wide=not narrow() if wide is None else wide):
             return function(*args, **named)
 
     return run
 
 
-def in_own_floats(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, run in the arithmetic of the place where it is called."""
-
-    @wraps(function)
-    def run(*args: Any, **named: Any) -> Any:
-        with floats(wide=not narrow()):
-            return function(*args, **named)
-
-    return run
+in_own_floats = in_floats
 
 
 def working_dtype() -> Any:

@@ -85,33 +85,6 @@ def rows_in_a_block(rows: int, n: int) -> int:
     return min(rows, max(1, _CELLS // max(n, 1))) if on_cpu() and isinstance(rows, int) else rows
 
 
-def in_blocks(solve: Callable[[Any, Any], Any], nu: Any, tables: Any) -> Any:
-    """``solve(nu, tables)``, a tuple of arrays with rows in front, block by block. Not differentiable.
-
-    Tables that all models share are written out for a block at a time.
-    """
-    rows = nu.shape[0]
-    block = rows_in_a_block(rows, nu.shape[-1])
-    if block == rows:
-        return solve(nu, jnp.broadcast_to(tables, (rows, tables.shape[-1])))
-    solve = jax.jit(solve)  # so that it is traced once
-    answers = jax.eval_shape(solve, *(_array((block, x.shape[1]), x.dtype) for x in (nu, tables)))
-    zeros = jax.tree.map(lambda a: jnp.zeros((rows, *a.shape[1:]), a.dtype), answers)
-
-    def one(number: Any, outputs: Any) -> Any:
-        first = jnp.minimum(number * block, rows - block)  # the last block may repeat some rows
-        some = (
-            lax.dynamic_slice_in_dim(x, first, block)
-            if x.shape[0] == rows
-            else jnp.broadcast_to(x, (block, x.shape[1]))
-            for x in (nu, tables)
-        )
-        found = solve(*some)
-        return jax.tree.map(lambda o, f: lax.dynamic_update_slice_in_dim(o, f, first, 0), outputs, found)
-
-    return lax.fori_loop(jnp.uint32(0), jnp.uint32(-(-rows // block)), one, zeros)
-
-
 def solved(plain: Any, forth: Any, back: Any, v: Any, given: Any, shape: Any) -> Any:
     """``plain(given)``, computed by `forth` and transposed to `back`; v is what the map depends on.
 
@@ -120,7 +93,7 @@ def solved(plain: Any, forth: Any, back: Any, v: Any, given: Any, shape: Any) ->
 
     def system(state: Any) -> Any:
         x, y = state
-        return x, _less(y, plain(x))
+        return x, jax.tree.map(jnp.subtract, y, plain(x))
 
     def solve(_: Any, right: Any) -> Any:
         x, y = right
@@ -142,7 +115,3 @@ def solved(plain: Any, forth: Any, back: Any, v: Any, given: Any, shape: Any) ->
 def plus(a: Any, b: Any) -> Any:
     """The sum of two tuples, member by member."""
     return tuple(x + y for x, y in zip(a, b))
-
-
-def _less(a: Any, b: Any) -> Any:
-    return tuple(x - y for x, y in zip(a, b))

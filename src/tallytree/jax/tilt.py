@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .logarithms import finite_or_zero
+from .precision import unit_roundoff
 from .stages import plus
 
 _STEPS = 12
@@ -92,3 +94,37 @@ def choose_tilt(nu: Any, log_f: Any) -> Any:
     )
     _, tilt, _ = lax.while_loop(unsettled, step, start)
     return jnp.where(jnp.isfinite(tilt) & (jnp.abs(tilt) < 1e4), tilt, 0.0)
+
+
+@jax.custom_jvp
+def sigmoid(x: Any) -> Any:
+    """``1 / (1 + e^-x)`` by the exponential of `log_weight_of_tilted`; exact at infinities, with derivative 0."""
+    small = jnp.exp(-jnp.abs(x))
+    return jnp.where(x < 0.0, small, 1.0) / (1.0 + small)
+
+
+@sigmoid.defjvp
+def _sigmoid_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    p = sigmoid(*primals)
+    return p, p * (1.0 - p) * tangents[0]
+
+
+def log_weight_of_tilted(nu: Any, tilt: Any) -> Any:
+    """The sum of ``log(1 + e^(nu + s))``, plus s per forced variable, (B,), a constant to derivatives.
+
+    One logarithm serves for the product of 32 factors ``1 + e^-|nu + s|``, which lie between 1 and 2.
+    """
+    nu = lax.stop_gradient(nu)
+    x = nu + tilt
+    forced, _ = decided(nu)
+    larger = jnp.sum(jnp.where(jnp.isfinite(nu), jnp.maximum(x, 0.0), 0.0), -1)
+    factors = 1.0 + jnp.exp(-jnp.abs(x))
+    many = min(32, x.shape[-1])
+    products = jnp.prod(factors.reshape(*x.shape[:-1], many, x.shape[-1] // many), -2)
+    return larger + jnp.sum(jnp.log(products), -1) + (forced * tilt)[..., 0]
+
+
+def rounding_of_inputs(nu: Any, log_f: Any, tilt: Any) -> Any:
+    """What it costs that log-odds and log-tables are rounded when they are tilted, (B,)."""
+    size = 1.0 + jnp.abs(tilt[..., 0]) + jnp.max(finite_or_zero(jnp.abs(nu)), -1, initial=0.0)
+    return unit_roundoff(nu.dtype) * (8.0 * size + 4.0 * jnp.max(finite_or_zero(jnp.abs(log_f)), -1))

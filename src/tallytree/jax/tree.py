@@ -199,7 +199,7 @@ def upward(schedule: Schedule, arithmetic: Arithmetic, leaves: Any, tables: Any)
     for step in schedule.up:
         merged = arithmetic.convolve(messages.at(step.left), messages.at(step.right))[..., : step.width]
         if _has_tables(step, tables):
-            table, top = _scaled(pick(extended, step.table))
+            table, top = scaled(pick(extended, step.table))
             weighted = arithmetic.times(merged, arithmetic.from_log(table))
             log_mass = arithmetic.total(weighted)
             merged = arithmetic.divide(weighted, finite_or_zero(log_mass)[..., None])
@@ -225,7 +225,7 @@ def extend(tables: Any) -> Any:
     return jnp.concatenate([tables, jnp.broadcast_to(ends, (*tables.shape[:-1], 2))], -1)
 
 
-def _scaled(log_table: Any) -> tuple[Any, Any]:
+def scaled(log_table: Any) -> tuple[Any, Any]:
     """A log-table with largest entry 0, and that entry; a table that allows nothing stays as it is."""
     top = finite_or_zero(lax.stop_gradient(jnp.max(log_table, -1)))
     return log_table - top[..., None], top
@@ -277,7 +277,7 @@ def _downward(
         above, allowed = down, step.own_cells > 0  # padding holds whatever the sums gave
         if _has_tables(step, tables):
             heavy[step.down_rank : step.down_rank + len(step.nodes)] = True
-            table, _ = _scaled(pick(extended, step.table))
+            table, _ = scaled(pick(extended, step.table))
             above = arithmetic.times(down, arithmetic.from_log(table))
             scale = lax.stop_gradient(jnp.max(arithmetic.log(above), -1, keepdims=True))
             above = arithmetic.divide(above, finite_or_zero(scale))

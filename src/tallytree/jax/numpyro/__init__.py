@@ -22,15 +22,14 @@ except ImportError as error:
         "tallytree.jax.numpyro needs NumPyro. Install it with `pip install tallytree[numpyro]`."
     ) from error
 
-from ... import checks
 from ...errors import ParameterError
 from ...structure.nested.count_tree import CountTree
 from .. import answers, draws
 from ..arguments import read, refuse_impossible
-from ..arrays import as_array, holds, in_floats_of_jax, is_concrete, zeros_and_ones
+from ..arrays import in_floats_of_jax, is_concrete, numbers, require, zeros_and_ones
 from ..ladder import all_of, log_weight_of_leaves
 from ..potentials import exactly
-from ..precision import floats, in_own_floats, narrow, working_dtype
+from ..precision import in_own_floats, working_dtype
 
 __all__ = ["ConditionalBernoulli", "CountDistribution", "PoissonBinomial"]
 
@@ -304,6 +303,7 @@ def _log_weight(tree: CountTree, logits: Any, tables: Any, on: Any) -> Any:
 
 
 @kl_divergence.register(CountDistribution, CountDistribution)  # type: ignore[untyped-decorator]
+@in_own_floats
 def _divergence(p: CountDistribution, q: CountDistribution) -> Any:
     """KL(p || q), on the groups of both."""
     if p.event_shape != q.event_shape:
@@ -311,11 +311,6 @@ def _divergence(p: CountDistribution, q: CountDistribution) -> Any:
             f"The Kullback-Leibler divergence needs models over the same variables; {p.event_shape[0]} and "
             f"{q.event_shape[0]} variables arrived."
         )
-    return _divergence_of_tables(p, q)
-
-
-@in_own_floats
-def _divergence_of_tables(p: CountDistribution, q: CountDistribution) -> Any:
     tree = p.tree.with_groups(q.tree.groups)
     shape = jnp.broadcast_shapes(p.logits.shape, q.logits.shape)
     wide = [jnp.broadcast_to(d.logits.astype(working_dtype()), shape) for d in (p, q)]
@@ -405,13 +400,17 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
                 in_own_floats(read)(self._logits)
         else:
             self._probs = in_floats_of_jax("probs", probs, axis="variables")
-            if is_concrete(self._probs) and not bool(jnp.all((self._probs >= 0) & (self._probs <= 1))):
-                raise ParameterError("`probs` must lie in [0, 1]; others arrived.")
+            require("probs", self._probs, (self._probs >= 0) & (self._probs <= 1), "lie in [0, 1]")
         super().__init__(self._given.shape[:-1], (), validate_args=validate_args)
 
     @property
     def _given(self) -> Any:
         return self._logits if self._probs is None else self._probs
+
+    @in_own_floats
+    def _ask(self, question: Any, *more: Any) -> Any:
+        """The answer in the dtype of what was given to a question about log-odds and probabilities in 64 bits."""
+        return question(*_wide(self), *more).astype(self._given.dtype)
 
     @property
     def logits(self) -> Any:
@@ -512,7 +511,8 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         (5,)
         """
         draws.require_key(key)
-        drawn = _drawn(key, draws.sample_shape_of(sample_shape), self._logits, self._probs)
+        shape = (*draws.sample_shape_of(sample_shape), *self._given.shape)
+        drawn = _drawn(self, key, shape)
         return jnp.where(jnp.any(jnp.isnan(self._given), -1), -1, drawn)
 
     @validate_sample  # type: ignore[untyped-decorator]
@@ -544,10 +544,7 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         >>> jnp.exp(d.log_prob(jnp.arange(3)))
         Array([0.25, 0.5 , 0.25], dtype=float32)
         """
-        count = as_array("value", value, f"counts; {checks.describe(value)} arrived.")
-        if not holds(count, jnp.floating, jnp.integer, jnp.bool_):
-            raise ParameterError(f"`value` must hold counts; {checks.describe(value)} arrived.")
-        return _log_pmf(self._logits, self._probs, jnp.asarray(count))
+        return self._ask(_log_pmf, jnp.asarray(numbers("value", value, "counts")))
 
     def count_log_probs(self) -> Any:
         """Log-probabilities of all counts.
@@ -566,7 +563,7 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         >>> jnp.exp(PoissonBinomial(probs=jnp.array([0.5, 0.5])).count_log_probs())
         Array([0.25, 0.5 , 0.25], dtype=float32)
         """
-        return _law(self._logits, self._probs).astype(self._given.dtype)
+        return self._ask(_law)
 
     def cdf(self, value: Any) -> Any:
         """P(count <= value).
@@ -590,7 +587,7 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         >>> PoissonBinomial(probs=jnp.array([0.5, 0.5])).cdf(jnp.arange(3))
         Array([0.25, 0.75, 1.  ], dtype=float32)
         """
-        return _cdf(self._logits, self._probs, jnp.asarray(value))
+        return self._ask(_cdf, jnp.asarray(value))
 
     def entropy(self) -> Any:
         """Shannon entropy in nats.
@@ -609,7 +606,7 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         >>> PoissonBinomial(probs=jnp.array([0.5, 0.5])).entropy().round(4)
         Array(1.0397, dtype=float32)
         """
-        return _entropy(self._logits, self._probs)
+        return self._ask(_entropy)
 
     def enumerate_support(self, expand: bool = True) -> Any:
         """All counts.
@@ -638,12 +635,17 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         return jnp.broadcast_to(values, (len(values), *self.batch_shape)) if expand else values
 
 
-def _widened(logits: Any, probs: Any) -> tuple[Any, Any]:
-    """Log-odds and probabilities in 64 bits; None for probabilities that were not given."""
-    if probs is None:
-        return logits.astype(working_dtype()), None
-    probs = probs.astype(working_dtype())
-    return _log_odds(probs), probs
+def _wide(law: PoissonBinomial) -> tuple[Any, Any]:
+    """Log-odds, and probabilities if those were given, in 64 bits."""
+    given = law._given.astype(working_dtype())
+    return (given, None) if law._probs is None else (_log_odds(given), given)
+
+
+@in_own_floats
+def _drawn(law: PoissonBinomial, key: Any, shape: tuple[int, ...]) -> Any:
+    logits, probs = _wide(law)
+    p = jax.nn.sigmoid(logits) if probs is None else probs
+    return jnp.sum(draws.uniform(key, shape, p.dtype) < p, -1, dtype=jnp.int32)
 
 
 def _log_odds(probs: Any) -> Any:
@@ -653,28 +655,18 @@ def _log_odds(probs: Any) -> Any:
     return jnp.where(decided, jnp.where(probs > 0.0, jnp.inf, -jnp.inf), jnp.log(p) - jnp.log1p(-p))
 
 
-@in_own_floats
-def _drawn(key: Any, sample_shape: tuple[int, ...], logits: Any, probs: Any) -> Any:
-    logits, probs = _widened(logits, probs)
-    p = jax.nn.sigmoid(logits) if probs is None else probs
-    return jnp.sum(draws.uniform(key, (*sample_shape, *p.shape), p.dtype) < p, -1, dtype=jnp.int32)
-
-
-@in_own_floats
 def _log_pmf(logits: Any, probs: Any, count: Any) -> Any:
-    dtype = (logits if probs is None else probs).dtype
-    logits, probs = _widened(logits, probs)
     shape = jnp.broadcast_shapes(count.shape, logits.shape[:-1])
     count = jnp.broadcast_to(count, shape)
     given = jnp.broadcast_to(logits if probs is None else probs, (*shape, logits.shape[-1]))
     if probs is None:
-        return _event_log_prob(given, count).astype(dtype)
+        return _event_log_prob(given, count)
 
     def beside(steps: Any) -> Any:
         several = jnp.broadcast_to(given[..., None, :], (*shape, len(steps), given.shape[-1]))
         return _undecided_log_prob(several, count[..., None] + steps)[..., None, :]
 
-    return _with_decided(given, beside)[..., 0].astype(dtype)
+    return _with_decided(given, beside)[..., 0]
 
 
 def _exactly(count: Any, n: int) -> Any:
@@ -695,24 +687,24 @@ def _undecided_log_prob(probs: Any, count: Any) -> Any:
 
 
 @_undecided_log_prob.defjvp
+@in_own_floats
 def _undecided_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     """With m = log P_i(k - 1) / P_i(k), P_i the law without variable i: d log P(k) / dp_i = (e^m - 1) / (q + p e^m).
 
     Nothing cancels, however near to 0 or 1 a probability is.
     """
-    with floats(wide=not narrow()):
-        probs, count = primals
-        value = _undecided_log_prob(probs, count)
-        problem = read(_log_odds(probs), _exactly(count, probs.shape[-1]))
-        messages = problem.core.messages(problem.odds, problem.tables).messages
-        m = messages[:, : probs.shape[-1]].reshape(probs.shape)
-        moves = (probs > 0.0) & (probs < 1.0) & (value > -jnp.inf)[..., None]
-        m, p = jnp.where(moves, m, 0.0), jnp.where(moves, probs, 0.5)
-        rises = m > 0.0
-        small = jnp.where(rises, -m, m)
-        less, gap = jnp.exp(small), -jnp.expm1(small)
-        slope = jnp.where(rises, gap / ((1.0 - p) * less + p), -gap / (1.0 - p + p * less))
-        return value, jnp.sum(jnp.where(moves, slope * tangents[0], 0.0), -1)
+    probs, count = primals
+    value = _undecided_log_prob(probs, count)
+    problem = read(_log_odds(probs), _exactly(count, probs.shape[-1]))
+    messages = problem.core.messages(problem.odds, problem.tables).messages
+    m = messages[:, : probs.shape[-1]].reshape(probs.shape)
+    moves = (probs > 0.0) & (probs < 1.0) & (value > -jnp.inf)[..., None]
+    m, p = jnp.where(moves, m, 0.0), jnp.where(moves, probs, 0.5)
+    rises = m > 0.0
+    small = jnp.where(rises, -m, m)
+    less, gap = jnp.exp(small), -jnp.expm1(small)
+    slope = jnp.where(rises, gap / ((1.0 - p) * less + p), -gap / (1.0 - p + p * less))
+    return value, jnp.sum(jnp.where(moves, slope * tangents[0], 0.0), -1)
 
 
 _STEPS = np.arange(-2, 3)
@@ -760,10 +752,8 @@ def _rarely(p: Any) -> tuple[Any, Any, Any]:
     return 1.0 - one + two, one - 2.0 * two, two
 
 
-@in_own_floats
 def _law(logits: Any, probs: Any, *, log: bool = True) -> Any:
-    """(Log-)probabilities of all counts in 64 bits, (..., n + 1)."""
-    logits, probs = _widened(logits, probs)
+    """(Log-)probabilities of all counts, (..., n + 1)."""
     law = answers.count_log_probs(logits)
     if probs is None:
         return law if log else jnp.exp(law)
@@ -775,24 +765,21 @@ def _law(logits: Any, probs: Any, *, log: bool = True) -> Any:
     return _with_decided(probs, beside, log=log)
 
 
-@in_own_floats
 def _cdf(logits: Any, probs: Any, value: Any) -> Any:
     law = _law(logits, probs, log=False)
     n = law.shape[-1] - 1
     total = jnp.sum(jnp.where(jnp.arange(n + 1) <= value[..., None], law, 0.0), -1)
-    found = jnp.where(value >= n, 1.0, total)
-    return jnp.where(jnp.isnan(value), jnp.nan, found).astype((logits if probs is None else probs).dtype)
+    return jnp.where(jnp.isnan(value), jnp.nan, jnp.where(value >= n, 1.0, total))
 
 
-@in_own_floats
 def _entropy(logits: Any, probs: Any) -> Any:
     law = _law(logits, probs)
     possible = law > -jnp.inf
-    weighted = jnp.where(possible, jnp.exp(law) * jnp.where(possible, law, 0.0), 0.0)
-    return -jnp.sum(weighted, -1).astype((logits if probs is None else probs).dtype)
+    return -jnp.sum(jnp.where(possible, jnp.exp(law) * jnp.where(possible, law, 0.0), 0.0), -1)
 
 
 @kl_divergence.register(PoissonBinomial, PoissonBinomial)  # type: ignore[untyped-decorator]
+@in_own_floats
 def _divergence_of_counts(p: PoissonBinomial, q: PoissonBinomial) -> Any:
     """KL(p || q) = sum_c P(c) (log P(c) - log Q(c)); infinite if q excludes a count that p allows."""
     if p.total_count != q.total_count:
@@ -800,12 +787,7 @@ def _divergence_of_counts(p: PoissonBinomial, q: PoissonBinomial) -> Any:
             "The Kullback-Leibler divergence needs laws of the same number of trials; "
             f"{p.total_count} and {q.total_count} arrived."
         )
-    return _divergence_of_laws(p, q)
-
-
-@in_own_floats
-def _divergence_of_laws(p: PoissonBinomial, q: PoissonBinomial) -> Any:
-    first, second = (_law(d._logits, d._probs) for d in (p, q))
+    first, second = (_law(*_wide(d)) for d in (p, q))
     possible = first > -jnp.inf
     gap = jnp.where(possible, first, 0.0) - jnp.where(possible, second, 0.0)
     return jnp.sum(jnp.exp(first) * gap, -1).astype(p._given.dtype)
