@@ -185,25 +185,18 @@ class ConditionalReport(TwoClasses):
         statistic, df, p = self.likelihood_ratio_test()
         missing = f", {self.n_rows_missing_} with missing values" if self.n_rows_missing_ else ""
         errors = f"robust, {self.n_clusters_} clusters" if self.n_clusters_ else "exact information"
+        dropped = f"{self.n_strata_dropped_} without a case or a control dropped"
         facts = (
-            (
-                "strata",
-                f"{self.n_strata_} used, {self.n_strata_dropped_} without a case or a control dropped",
-            ),
+            ("strata", f"{self.n_strata_} used, {dropped}"),
             ("rows", f"{self.n_rows_used_} used, {self.n_rows_dropped_} dropped with their strata{missing}"),
             ("cases", str(self.n_cases_)),
             ("standard errors", errors),
             ("log-likelihood", f"{self.log_likelihood_:.6f} (null {self.log_likelihood_null_:.6f})"),
             ("likelihood-ratio test", f"{statistic:.3f} on {df} df, p {_equals(p)}"),
         )
-        return CoefficientTable(
-            "Conditional logistic regression, exact likelihood",
-            tuple(self._names(slice(None))),
-            self.coef_,
-            self.standard_errors_,
-            confidence_level(self.level if level is None else level),
-            facts,
-        )
+        title, names = "Conditional logistic regression, exact likelihood", tuple(self._names(slice(None)))
+        given = confidence_level(self.level if level is None else level)
+        return CoefficientTable(title, names, self.coef_, self.standard_errors_, given, facts)
 
     def _linear(self, X: Any, offset: ArrayLike | None) -> Float64:
         """``X @ coef_ + offset``, from covariates or from a table with the columns of the formula."""

@@ -365,9 +365,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         (4, 3)
         """
         check_is_fitted(self)
-        size = checks.integer("n_samples", n_samples)
-        if size < 0:
-            raise ParameterError(f"`n_samples` must be at least 0; {size} arrived.")
+        size = checks.integer("n_samples", n_samples, 0)
         generator = self._generator if rng is None else checks.generator(rng)
         counts = generator.multinomial(size, self.weights_ / self.weights_.sum())
         rows = [c.sample(int(n), generator) for c, n in zip(self.components_, counts) if n]

@@ -212,7 +212,10 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         >>> design.sample_size_, design.inclusion_probabilities_.round(6)
         (2, array([0.25, 0.5 , 0.5 , 0.75]))
         """
-        pi = _inclusion_vector(pik)
+        hint = " `MaxEntropySampler.inclusion_probabilities` turns sizes into probabilities."
+        pi = checks.array("pik", pik, ("N",), checks.PROBABILITIES, hint=hint)
+        if not len(pi):
+            raise ParameterError("`pik` must hold the probabilities of at least one unit; none arrived.")
         checks.one_of("method", self.method, ("newton", "fixed-point"))
         checks.real("tol", self.tol, 0.0, infinite=True)
         checks.integer("max_iter", self.max_iter, 1)
@@ -426,15 +429,6 @@ def _rounded(pi: Float64, n: int) -> Float64:
         pi = np.clip(pi, 0.0, 1.0)
         if ((pi[inner] > 0) & (pi[inner] < 1)).all():
             return pi
-
-
-def _inclusion_vector(pik: ArrayLike) -> Float64:
-    """Inclusion probabilities, one per unit."""
-    hint = " `MaxEntropySampler.inclusion_probabilities` turns sizes into probabilities."
-    pi = checks.array("pik", pik, ("N",), checks.PROBABILITIES, hint=hint)
-    if not len(pi):
-        raise ParameterError("`pik` must hold the probabilities of at least one unit; none arrived.")
-    return pi
 
 
 def _distinct_units(chosen: ArrayLike, size: int, name: str) -> Ints:

@@ -311,16 +311,10 @@ def _arguments(factory: Any, args: Any, kwargs: Any, *, skip_first: bool) -> dic
     """Arguments by name, defaults included."""
     try:
         signature = inspect.signature(factory)
-    except ValueError:
-        raise ParameterError(
-            f"`factory` must be a function whose arguments have names; {checks.describe(factory)} arrived. Write a "
-            "function of your own around it."
-        ) from None
-    if skip_first:  # the size of the group
-        signature = signature.replace(parameters=list(signature.parameters.values())[1:])
-    try:
+        if skip_first:  # the size of the group
+            signature = signature.replace(parameters=list(signature.parameters.values())[1:])
         bound = signature.bind(*args, **kwargs)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ParameterError(f"`parametric` must get the arguments of its factory; {error}.") from None
     bound.apply_defaults()
     return dict(bound.arguments)
