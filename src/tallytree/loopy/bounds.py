@@ -320,10 +320,7 @@ def _starting_shares(start: Any, parts: Split) -> Float64:
         )
     shares = start.shares[:-1][:, parts.free]
     if not np.isfinite(shares).all():
-        raise ParameterError(
-            "`start` must come from a graph with the same infinite logits; the one that arrived has others. Start "
-            "afresh."
-        )
+        raise ParameterError("`start` must come from a graph with the same infinite logits. Start afresh.")
     return shares.ravel()
 
 

@@ -99,10 +99,8 @@ def _tempered_model(model: CountModel | None, power: float) -> CountModel | None
     """A model with its tables, those of edges too, raised to a power."""
     if model is None:
         return None
-    tables = [t * power for t in model.tables]
-    if model.edges is not None:
-        return model.replace(tables=tables, edges=model.edges.log_tables * power)
-    return model.replace(tables=tables)
+    edges = None if model.edges is None else model.edges.log_tables * power
+    return model.replace(tables=[t * power for t in model.tables], edges=edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,10 +225,8 @@ def _stacked(models: list[CountModel]) -> CountModel:
     first = models[0]
     nothing = np.zeros((len(models), first.n_variables))
     tables = [np.stack(each) for each in zip(*(m.tables for m in models))]
-    if first.edges is not None:
-        edges = np.stack([m.edges.log_tables for m in models if m.edges is not None])
-        return first.replace(logits=nothing, tables=tables, edges=edges)
-    return CountModel.from_tree(first.tree, nothing, tables)
+    edges = [m.edges.log_tables for m in models if m.edges is not None]
+    return first.replace(logits=nothing, tables=tables, edges=np.stack(edges) if edges else None)
 
 
 def _padded(counts: dict[int, list[int]]) -> list[tuple[int, list[int]]]:
