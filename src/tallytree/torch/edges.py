@@ -101,7 +101,7 @@ class Forest:
 
 
 def _read_tables(value: Any, n_edges: int) -> Tensor:
-    tables = _real(value, "log_tables")
+    tables = as_double("log_tables", value).to(torch.float64)
     if tables.shape[-3:] != (n_edges, 2, 2):
         raise ParameterError(
             f"`log_tables` must have shape (..., {n_edges}, 2, 2), one table per edge; shape {tuple(tables.shape)} "
@@ -111,7 +111,7 @@ def _read_tables(value: Any, n_edges: int) -> Tensor:
 
 
 def _agreeing(value: Any, n_edges: int) -> Tensor:
-    given = _real(value, "coupling")
+    given = as_double("coupling", value).to(torch.float64)
     if given.dim() == 0:
         given = given.expand(n_edges)
     if given.shape[-1] != n_edges:
@@ -120,13 +120,6 @@ def _agreeing(value: Any, n_edges: int) -> Tensor:
             f"{tuple(given.shape)} arrived."
         )
     return given[..., None, None] * given.new_tensor([[1.0, -1.0], [-1.0, 1.0]])
-
-
-def _real(value: Any, name: str) -> Tensor:
-    tensor = as_double(name, value)
-    if tensor.dtype.is_complex or tensor.dtype == torch.bool:
-        raise ParameterError(f"`{name}` must hold real numbers; a tensor of dtype {tensor.dtype} arrived.")
-    return tensor.to(torch.float64)
 
 
 class EdgedStructure(Structure):

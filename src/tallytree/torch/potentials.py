@@ -327,10 +327,6 @@ def _counts(name: str, value: Any) -> Tensor:
 
 def _reals(name: str, value: Any, *, positive: bool = False) -> Tensor:
     tensor = as_double(name, value)
-    if tensor.dtype.is_complex or tensor.dtype == torch.bool:
-        raise ParameterError(
-            f"`{name}` must be a real number or a tensor of them; dtype {tensor.dtype} arrived."
-        )
     bad = ~torch.isfinite(tensor) | ((tensor <= 0) & positive)
     if anywhere(bad):
         what = "positive and finite" if positive else "finite"

@@ -228,7 +228,7 @@ def _of_members(members: tuple[Any, ...], n: int) -> Structure:
     return Structure(CountTree.from_groups(list(members), n), None if members else ())
 
 
-_of_known_members = recent(1024)(_of_members)
+_of_known_members = recent(256)(_of_members)
 
 
 # The ends of an interval of counts stand for it: a potential made while tracing is no object yet.
@@ -253,8 +253,6 @@ def _interval(low: int, high: int) -> Potential:
 @constant
 def fixed_table(potential: Any, n: int) -> torch.Tensor:
     """The log-table of a potential, an array, a function or None."""
-    if potential is None:
-        return torch.zeros(n + 1, dtype=torch.float64)
     if isinstance(potential, (list, tuple, np.ndarray)):
         return torch.from_numpy(np.array(checks.log_table(potential, n, name="`groups`")))
     return torch.from_numpy(np.array(as_potential(potential).log_table(n)))

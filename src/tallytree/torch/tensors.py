@@ -50,8 +50,10 @@ def as_tensor(name: str, value: Any, device: Any = None) -> Tensor:
 
 
 def as_double(name: str, value: Any) -> Tensor:
-    """A tensor as it is; Python's numbers in double precision, whatever the default of PyTorch."""
-    tensor = as_tensor(name, value)
+    """A tensor of real numbers as it is; Python's numbers in double precision, whatever the default of PyTorch."""
+    tensor = as_real(name, value)
+    if tensor.dtype == torch.bool:
+        raise ParameterError(f"`{name}` must hold real numbers; truth values arrived. Convert them first.")
     if isinstance(value, (Tensor, np.ndarray, np.generic)) or not tensor.dtype.is_floating_point:
         return tensor
     return torch.as_tensor(value, dtype=torch.float64)

@@ -21,7 +21,7 @@ from ..tensors import refuse_impossible, refuse_nan
 from . import draw_kernels as kernels
 from . import flat, logarithms, long, tree
 from .ladder import TOLERANCE, explicit, is_flat, is_long, own_tables, shared, tilted, uncertified
-from .tree import Family, family_of
+from .tree import Plan, plan_of
 
 _LANES = 128
 _DRAWN = 1 << 28  # counts that one round of draws may hold
@@ -154,17 +154,17 @@ def _by_tree(structure: Structure, logits: Tensor, tables: Tensor, seed: Tensor,
         return host.from_afar("draw", structure, logits, shared(tables), seed, count)
     if is_flat(structure):
         logits, tables = tilted(logits, tables)
-    family = family_of(structure, logits.device)
+    plan = plan_of(structure, logits.device)
     stream = 0
     parts = []
     for x, t in tree.stretches(structure, logits, tables):
         storage = _log_messages(structure, x, t)
         rounds = []
-        at_once = max(1, _DRAWN // max(1, len(x) * family.n_nodes))
+        at_once = max(1, _DRAWN // max(1, len(x) * plan.n_nodes))
         for first in range(0, count, at_once):
             copies = min(at_once, count - first)
-            z = _counts(family, storage, seed, copies * len(x), stream)
-            stream += 1 + len(family.buckets)
+            z = _counts(plan, storage, seed, copies * len(x), stream)
+            stream += 1 + len(plan.children)
             rounds.append(z[:, : x.shape[-1]].to(torch.uint8).reshape(copies, len(x), x.shape[-1]))
         parts.append(torch.cat(rounds))
     return torch.cat(parts, dim=1)
@@ -187,29 +187,29 @@ def mode(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
     refuse_nan(logits, tables)
     if is_flat(structure):
         return _flat_mode(logits, tables)
-    family = family_of(structure, logits.device)
+    plan = plan_of(structure, logits.device)
     parts = []
     for x, t in tree.stretches(structure, logits, tables):
         storage = logarithms.upward(structure, x, t, best=True)
         tops = torch.stack(
-            [storage[:, cell : cell + n].amax(-1) for cell, n in family.heads[:, 3:5].tolist()], -1
+            [storage[:, cell : cell + n].amax(-1) for cell, n in plan.heads[:, 3:5].tolist()], -1
         )
         refuse_impossible(tops.amin(-1))
-        z = _counts(family, storage, storage, len(x), 0, best=True)
+        z = _counts(plan, storage, storage, len(x), 0, best=True)
         parts.append(z[:, : x.shape[-1]].to(torch.uint8))
     return torch.cat(parts)
 
 
 def _counts(
-    family: Family, storage: Tensor, seed: Tensor, copies: int, stream: int, *, best: bool = False
+    plan: Plan, storage: Tensor, seed: Tensor, copies: int, stream: int, *, best: bool = False
 ) -> Tensor:
     """Counts of all nodes (copies, nodes); a copy belongs to row ``copy % B``."""
-    z = torch.zeros(copies, family.n_nodes, dtype=torch.int32, device=storage.device)
+    z = torch.zeros(copies, plan.n_nodes, dtype=torch.int32, device=storage.device)
     batch, cells = storage.shape
-    for step, nodes in enumerate([family.heads, *family.buckets]):
+    for step, nodes in enumerate([plan.heads, *plan.children]):
         draws = copies * len(nodes)
         kernels.split[(-(-draws // _LANES),)](
-            storage, z, nodes, seed, draws, len(nodes), batch, cells, family.n_nodes, stream + step,
+            storage, z, nodes, seed, draws, len(nodes), batch, cells, plan.n_nodes, stream + step,
             HEAD=step == 0, BEST=best, L=_LANES, num_warps=4,
         )  # fmt: skip
     return z

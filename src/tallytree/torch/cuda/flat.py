@@ -24,21 +24,14 @@ class Solved(NamedTuple):
     bound: Tensor
 
 
-class _Grid(NamedTuple):
-    rows: int
-    block: int
-    warps: int
-    programs: int
-
-
 def marginals(x: Tensor, table: Tensor, *, counts: bool = False) -> Solved:
     """Log Z (B,), marginals (B, n) and count probabilities (B, n + 1) of log-odds (B, n), tables (B or 1, n + 1)."""
-    grid, info, wave = _prepared(x, table, None)
+    programs, lanes, info, wave = _prepared(x, table, None)
     batch, n = x.shape
     values, log_z, bound = torch.empty_like(x), x.new_empty(batch), x.new_empty(batch)
-    kernels.solve[(grid.programs,)](
+    kernels.solve[(programs,)](
         x, info, wave, values, log_z, bound, batch, n, rounding(n),
-        KEEP=counts, W=wave.shape[-1], R=grid.rows, BLOCK=grid.block, num_warps=grid.warps,
+        KEEP=counts, W=wave.shape[-1], **lanes,
     )  # fmt: skip
     probs = _counts(table, None, info, wave, log_z, None) if counts else x.new_empty(batch, 0)
     return Solved(log_z, values, probs, bound)
@@ -46,33 +39,33 @@ def marginals(x: Tensor, table: Tensor, *, counts: bool = False) -> Solved:
 
 def covariances(x: Tensor, table: Tensor, v: Tensor, push: Tensor | None, *, counts: bool = False) -> Solved:
     """How marginals and count probabilities move along v (B, n) and `push` (B or 1, n + 1), and what is certified."""
-    grid, info, wave = _prepared(x, table, push)
+    programs, lanes, info, wave = _prepared(x, table, push)
     batch, n = x.shape
     values = torch.empty_like(x)
     log_z, drift, bound = x.new_empty(batch), x.new_empty(batch), x.new_empty(batch)
-    kernels.tangent[(grid.programs,)](
+    kernels.tangent[(programs,)](
         x, v, info, wave, values, log_z, drift, bound, batch, n, rounding(n),
-        WITH_PUSH=push is not None, KEEP=counts, W=wave.shape[-1], R=grid.rows, BLOCK=grid.block, num_warps=grid.warps,
+        WITH_PUSH=push is not None, KEEP=counts, W=wave.shape[-1], **lanes,
     )  # fmt: skip
     probs = _counts(table, push, info, wave, log_z, drift) if counts else x.new_empty(batch, 0)
     return Solved(log_z, values, probs, bound)
 
 
-def _prepared(x: Tensor, table: Tensor, push: Tensor | None) -> tuple[_Grid, Tensor, Tensor]:
+def _prepared(x: Tensor, table: Tensor, push: Tensor | None) -> tuple[int, dict[str, int], Tensor, Tensor]:
+    """How many programs there are and of which shape, and what :mod:`.flat_kernels` says of the rows."""
     batch, n = x.shape
     block = max(2, 1 << (n - 1).bit_length())
     rows = max(1, 64 // block)
-    warps = max(1, block // 512)
-    grid = _Grid(rows, block, warps, -(-batch // rows))
+    programs, lanes = -(-batch // rows), {"R": rows, "BLOCK": block, "num_warps": max(1, block // 512)}
     info = x.new_empty(batch, INFO)
     # A window never exceeds n + 2 counts, and half as many frequencies serve it.
     few = max(2, 1 << ((n + 2) // 2).bit_length())
     wave = x.new_empty(batch, PLANES, min(few, FREQUENCIES))
-    kernels.prepare[(grid.programs,)](
+    kernels.prepare[(programs,)](
         x, table, table if push is None else push, info, wave, batch, n, stride(table), stride(push),
-        WITH_PUSH=push is not None, W=wave.shape[-1], R=rows, BLOCK=block, num_warps=warps,
+        WITH_PUSH=push is not None, W=wave.shape[-1], **lanes,
     )  # fmt: skip
-    return grid, info, wave
+    return programs, lanes, info, wave
 
 
 def _counts(
@@ -102,4 +95,4 @@ def rounding(n: int) -> float:
 
 def tilts(x: Tensor, table: Tensor) -> Tensor:
     """Tilts (B,) under which the variables of log-odds (B, n) count about as many as the posterior."""
-    return _prepared(x, table, None)[1][:, 0]
+    return _prepared(x, table, None)[2][:, 0]

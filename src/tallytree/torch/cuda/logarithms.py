@@ -39,7 +39,7 @@ def solve(structure: Structure, logits: Tensor, tables: Tensor) -> LogAnswer:
 def upward(structure: Structure, logits: Tensor, tables: Tensor, *, best: bool = False) -> Tensor:
     """Upward messages (B, cells) in the layout of the plan, or those of the best; cell 0 is impossible."""
     plan = plan_of(structure, logits.device)
-    storage = logits.new_full((len(logits), plan.up_cells), -math.inf)
+    storage = logits.new_full((len(logits), plan.schedule.up_length), -math.inf)
     leaves = log_tree.leaf_weights(structure, logits, tables)
     storage[:, 1 : 1 + leaves[0].numel()] = leaves.reshape(len(logits), -1)
     sets = log_tree.set_tables(structure, tables)
@@ -52,7 +52,7 @@ def _solve(structure: Structure, plan: Plan, logits: Tensor, tables: Tensor) -> 
     batch, n = logits.shape
     up = upward(structure, logits, tables)
     sets = log_tree.set_tables(structure, tables)
-    down = logits.new_full((batch, plan.down_cells), -math.inf)
+    down = logits.new_full((batch, plan.schedule.down_length), -math.inf)
     weighted = torch.full_like(down, -math.inf)
     log_z = logits.new_zeros(batch)
     if plan.roots is not None:

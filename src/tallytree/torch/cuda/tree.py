@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from ...memo import once
+from ...structure.nested.schedule import Schedule
+from ...structure.nested.tree import TreeProgram
 from .. import log_tree
 from ..structure import Structure
 from . import tree_kernels as kernels
@@ -43,21 +45,25 @@ class Step(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Both passes; `leaf_down` (D, 2) and the cells of the sets address the storages."""
+    """Both passes; `leaf_down` (D, 2) and the cells of the sets address the storages.
 
+    `heads` and the `children` of every bucket, (count, 7) from the top down, are what draws need: nodes, their
+    children, and where the upward messages of these lie.
+    """
+
+    schedule: Schedule
     up: tuple[Step, ...]
-    up_cells: int
     roots: Step | None
     down: tuple[Step, ...]
-    down_cells: int
-    placed: int
     leaf_down: Tensor
     free: Tensor
     set_up: Tensor
     set_down: Tensor
     set_of_cell: Tensor
     n_sets: int
-    rounding: float
+    heads: Tensor
+    children: tuple[Tensor, ...]
+    n_nodes: int
 
 
 def plan_of(structure: Structure, device: torch.device) -> Plan:
@@ -68,7 +74,10 @@ def plan_of(structure: Structure, device: torch.device) -> Plan:
 def _plan(structure: Structure, device: torch.device) -> Plan:
     schedule, program = structure.schedule, structure.tree.program
     table = np.concatenate([np.full(program.n_leaves, -1, np.int64), program.table_offset])
-    up_cell = message_cells(structure)
+    up_cell = np.zeros(program.n_nodes, np.int64)  # where the upward message of every node starts
+    up_cell[: program.n_leaves] = 1 + 2 * np.arange(program.n_leaves)
+    for bucket in schedule.up:
+        up_cell[bucket.nodes] = bucket.start + bucket.width * np.arange(len(bucket.nodes))
 
     def put(array: Any, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(array), dtype=dtype, device=device)
@@ -94,65 +103,35 @@ def _plan(structure: Structure, device: torch.device) -> Plan:
         for bucket in schedule.down
     ]
     sets = len(program.set_node)
+    heads = np.flatnonzero(program.parent < 0)
+    own = np.stack([up_cell[heads], program.size[heads] + 1], 1)
     return Plan(
+        schedule,
         tuple(up),
-        schedule.up_length,
         head,
         tuple(down),
-        schedule.down_length,
-        schedule.n_placed,
         put(schedule.leaf_down),
         put(schedule.leaf_down[:, 0] == 0, torch.bool),
         put(schedule.set_up),
         put(schedule.set_down),
         put(np.repeat(np.arange(sets), np.diff(program.set_offset))),
         sets,
-        schedule.rounding,
+        put(np.hstack([heads[:, None]] * 3 + [own, own])),  # without a sibling; see `split`
+        tuple(put(_children(program, up_cell, bucket.nodes)) for bucket in reversed(schedule.up)),
+        program.n_nodes,
     )
+
+
+def _children(program: TreeProgram, cell: Any, nodes: Any) -> Any:
+    a, b = (side[nodes - program.n_leaves].astype(np.int64) for side in (program.left, program.right))
+    swap = program.size[a] > program.size[b]
+    a, b = np.where(swap, b, a), np.where(swap, a, b)
+    return np.stack([nodes, a, b, cell[a], program.size[a] + 1, cell[b], program.size[b] + 1], 1)
 
 
 def _extents(cells: Any) -> Any:
     """Start and length (count, 2) of messages whose cells are padded with 0."""
     return np.stack([cells[:, 0], (cells > 0).sum(1)], 1)
-
-
-def message_cells(structure: Structure) -> Any:
-    """Where the upward message of every node starts."""
-    program = structure.tree.program
-    cell = np.zeros(program.n_nodes, np.int64)
-    cell[: program.n_leaves] = 1 + 2 * np.arange(program.n_leaves)
-    for step in structure.schedule.up:
-        cell[step.nodes] = step.start + step.width * np.arange(len(step.nodes))
-    return cell
-
-
-class Family(NamedTuple):
-    """What draws down a tree need: heads, and children of every bucket, (count, 7) from the top down."""
-
-    heads: Tensor
-    buckets: tuple[Tensor, ...]
-    n_nodes: int
-
-
-def family_of(structure: Structure, device: torch.device) -> Family:
-    """Nodes, their children, and where the upward messages of the children lie; kept with the tree."""
-    return once(structure.tree.program, f"family on {device}", lambda: _family(structure, device))
-
-
-def _family(structure: Structure, device: torch.device) -> Family:
-    schedule, program = structure.schedule, structure.tree.program
-    n, cell = program.n_leaves, message_cells(structure)
-    heads = np.flatnonzero(program.parent < 0)
-    buckets = []
-    for step in reversed(schedule.up):
-        a, b = (side[step.nodes - n].astype(np.int64) for side in (program.left, program.right))
-        swap = program.size[a] > program.size[b]
-        a, b = np.where(swap, b, a), np.where(swap, a, b)
-        found = np.stack([step.nodes, a, b, cell[a], program.size[a] + 1, cell[b], program.size[b] + 1], 1)
-        buckets.append(torch.as_tensor(found, device=device))
-    own, length = cell[heads], program.size[heads] + 1
-    tops = np.stack([heads, heads, heads, own, length, own, length], 1)  # without a sibling; see `split`
-    return Family(torch.as_tensor(tops, device=device), tuple(buckets), program.n_nodes)
 
 
 # -- both passes -----------------------------------------------------------------------------------------------------
@@ -227,7 +206,7 @@ def _upward(
     top = torch.logaddexp(leaves[..., 0], leaves[..., 1])
     weights = torch.exp(leaves - torch.where(torch.isfinite(top), top, 0.0)[..., None])
     n_cells = 2 * logits.shape[-1]
-    storage = logits.new_zeros(batch, plan.up_cells)
+    storage = logits.new_zeros(batch, plan.schedule.up_length)
     storage[:, 1 : 1 + n_cells] = weights.reshape(batch, n_cells)
     motion = None
     if moves is not None:
@@ -298,13 +277,13 @@ class _Downward:
         batch = len(up.storage)
         self.up, self.factors = up, factors
         self.pushed = factors if pushed is None else pushed
-        self.storage = factors.new_zeros(batch, plan.down_cells)
+        self.storage = factors.new_zeros(batch, plan.schedule.down_length)
         self.weighted = torch.zeros_like(self.storage)
         moving = up.motion is not None
         self.motion = torch.zeros_like(self.storage) if moving else None
         self.weighted_motion = torch.zeros_like(self.storage) if moving else None
-        self.pairing = factors.new_zeros(batch, plan.placed)
-        self.reach = factors.new_zeros(batch, plan.placed)
+        self.pairing = factors.new_zeros(batch, plan.schedule.n_placed)
+        self.reach = factors.new_zeros(batch, plan.schedule.n_placed)
         if plan.roots is not None:
             step = plan.roots
             self.storage[:, step.start : step.start + step.size * step.width] = 1.0
@@ -348,7 +327,7 @@ def _collect(plan: Plan, logits: Tensor, tables: Tensor, up: Upward, down: _Down
     sound = down.sound & (up.faintest > FAINTEST)
     sound = sound & ~(open_leaf & ~(leaf_down.amin(-1) > SMALLEST_DOWN)).any(-1) & torch.isfinite(up.log_z)
     size = 8.0 + _largest(logits) + _largest(tables)
-    bound = torch.where(sound, _UNIT_ROUNDOFF * (8.0 * (n + plan.rounding) + size), math.inf)
+    bound = torch.where(sound, _UNIT_ROUNDOFF * (8.0 * (n + plan.schedule.rounding) + size), math.inf)
     if up.motion is None or down.motion is None:
         return Pass(up.log_z, marginals, beliefs, bound, None, up.storage)
     move_up = up.motion[:, 1 : 1 + 2 * n].view(batch, n, 2)
