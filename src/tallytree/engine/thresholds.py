@@ -14,9 +14,8 @@ MIXTURE_TERMS = 8  # closed forms with more terms lose to the solver; also kMaxP
 SMALL_TREE = 64  # compiled: below this many variables direct passes are the quickest, and so is the last rung
 SIDE_BY_SIDE = 4  # compiled: so many models share the lanes of registers ...
 SMALL_IN_LANES = 320  # ... if they have at most this many variables
-COUNTED_IN_LANES = (
-    512  # compiled: count distributions of models up to this size come from plain numbers in lanes
-)
+# Compiled: count distributions of models up to this size come from plain numbers in lanes
+COUNTED_IN_LANES = 512
 DRAWN_IN_LANES = 512  # compiled: models up to this size are drawn side by side ...
 FEW_DRAWS = 8  # ... if so few samples of each are wanted; more pay for tables of their own
 FEW_LARGE_DRAWS = 4  # compiled: so many samples of a large component are drawn given their totals, one by one
@@ -35,12 +34,10 @@ DIRECT_LIMIT = 256  # array code: up to this many variables a direct tree beats 
 # took between 1/1.6 and 1/390 of its time for 8 to 100,000 variables, 1 to 300 factors and 1 to 16 counts.
 CHAIN_COUNTS = 48
 ACCEPTABLE = 1e-6  # a method chosen by name that certifies less than this raises
-LARGEST_WALK = float(
-    1 << 27
-)  # pairs of counts that array code may look at for a number that needs all digits
-LOG_NORM = (
-    1e-11  # share of 1 + |log Z| that may be lost where large numbers cancel: a tenth of what is promised
-)
+# Pairs of counts that array code may look at for a number that needs all digits
+LARGEST_WALK = float(1 << 27)
+# Share of 1 + |log Z| that may be lost where large numbers cancel: a tenth of what is promised
+LOG_NORM = 1e-11
 CONDITIONED = 1 << 22  # entries of log-odds that go into one batched inference of conditional models
 
 _ROUGHNESS_SAMPLE = 1 << 12

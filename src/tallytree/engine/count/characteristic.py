@@ -224,11 +224,8 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
     length = high - low + 1
     if not series:
         # Rare states may live on counts that matter to nobody else: one window holds all of them.
-        low, high, length = (
-            0,
-            n,
-            (n + 1) | 1,
-        )  # odd: every fair variable has a characteristic function everywhere
+        # An odd length: every fair variable has a characteristic function everywhere.
+        low, high, length = 0, n, (n + 1) | 1
         possible = np.flatnonzero(log_f > -math.inf)
         if n * length > _MOST_FACTORS or np.any((possible < first) | (possible > last)):
             return None

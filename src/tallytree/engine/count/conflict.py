@@ -65,10 +65,8 @@ class _Supports:
         if self._possible(candidates, fixed):
             return None
         while self._possible(found, fixed):
-            low, high = (
-                0,
-                len(candidates),
-            )  # the first `high` of them are impossible together with those found
+            # The first `high` of them are impossible together with those found.
+            low, high = 0, len(candidates)
             while high - low > 1:
                 middle = (low + high) // 2
                 if self._possible(found + candidates[:middle], fixed):

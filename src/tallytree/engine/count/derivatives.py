@@ -34,9 +34,8 @@ from .infer import gathered, parts_of, put
 from .tangent import tangent_pass
 
 LEFT_OUT = 1e-17  # e^-39; windows leave out e^-42 on each side
-_LONG = (
-    600  # array code: above this many variables a flat model is differentiated by its characteristic function
-)
+# Array code: above this many variables a flat model is differentiated by its characteristic function
+_LONG = 600
 
 
 class _Part(NamedTuple):

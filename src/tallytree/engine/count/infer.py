@@ -84,9 +84,8 @@ METHODS = (
 _FLAT_ONLY = ("chain", "characteristic", "mixture")
 Rung = Callable[[Any], Answer]
 _ROUNDED = 2.0**-50  # eight roundings: what a sum of numbers of a size may lose
-_SPLIT_EXACTLY = (
-    7e5  # exponentials of numbers up to this are split into mantissas and exponents without rounding
-)
+# Exponentials of numbers up to this are split into mantissas and exponents without rounding
+_SPLIT_EXACTLY = 7e5
 _SCHEDULES = 16  # kept of a program, one for every combination of largest counts
 
 

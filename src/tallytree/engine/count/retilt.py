@@ -13,13 +13,14 @@ table of the outermost group are nearly the same for all variables, and that is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
 from ...arrays import Float64
+from ...structure.nested.family import follow
 from ...structure.nested.tree import TreeProgram
 from .. import native
 from ..answer import Answer, posterior
@@ -185,9 +186,10 @@ def _first_guess(
     return tilts
 
 
-class _RootCounts:
-    def __init__(self, owner: NDArray[np.int64], count: Float64, at_root: NDArray[np.bool_]) -> None:
-        self.owner, self.count, self.at_root = owner, count, at_root
+class _RootCounts(NamedTuple):
+    owner: NDArray[np.int64]
+    count: Float64
+    at_root: NDArray[np.bool_]
 
 
 def _root_counts(program: TreeProgram) -> _RootCounts:
@@ -202,9 +204,7 @@ def _root_counts(program: TreeProgram) -> _RootCounts:
 
 def _roots(program: TreeProgram) -> NDArray[np.int64]:
     """Index of every leaf's component among `program.roots`, -1 for a free leaf."""
-    top = np.where(program.parent >= 0, program.parent, np.arange(program.n_nodes))
-    while not np.array_equal(further := top[top], top):  # as far up again as before
-        top = further
+    top = follow(np.where(program.parent >= 0, program.parent, np.arange(program.n_nodes)))
     leaf = top[: program.n_leaves]
     place = np.searchsorted(program.roots, leaf)
     return np.where(leaf >= program.n_leaves, place, -1)

@@ -127,9 +127,8 @@ class StarModel:
 
         start = np.asarray(self.tilt)
         found = tilt_towards(moments, lambda *_: wanted, start, near=_CLOSE, slack=1.0, steps=_STEPS)
-        if (
-            float(found) != self.tilt or not own[1] <= _CERTAIN
-        ):  # a last step may have gone further than was looked
+        # A last step may have gone further than was looked.
+        if float(found) != self.tilt or not own[1] <= _CERTAIN:
             return None
         return self._joined(*own)
 

@@ -100,9 +100,8 @@ def tangent_pass(
     """Both passes in log-space with ratios; `nu_direction` (B, D), `table_direction` (B, T)."""
     batch, n = nu.shape
     moving = Moving(xp, nu_direction)
-    still = xp.zeros(
-        (batch, 2), dtype=nu.dtype, device=nu.device
-    )  # the constants behind the tables do not move
+    # The constants behind the tables do not move.
+    still = xp.zeros((batch, 2), dtype=nu.dtype, device=nu.device)
     extended = extend_tables(xp, tables) + 1j * xp.concat([table_direction, still], axis=-1)
     up = upward(xp, schedule, moving, nu, extended)
     down = downward(xp, schedule, moving, up, extended)[0]

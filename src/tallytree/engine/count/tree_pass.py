@@ -160,9 +160,8 @@ def _log_smallest_product(xp: Any, arithmetic: Arithmetic, factors: tuple[Any, .
     if arithmetic.zero != 0.0:  # logarithms know no limit
         return xp.zeros(factors[0].shape[:1], dtype=xp.float64, device=factors[0].device)
     total = xp.zeros_like(factors[0][..., 0])
-    for x in (
-        factors if arithmetic.relative else ()
-    ):  # a bound covers what is lost relative to the largest entries
+    # Otherwise a bound covers what is lost relative to the largest entries.
+    for x in factors if arithmetic.relative else ():
         total = total + xp.log(xp.min(xp.where(x > 0.0, x, 1.0), axis=-1))
     if table is not None:
         top = xp.max(table, axis=-1)

@@ -22,9 +22,8 @@ from ..log_sums import log_sum
 UNIT_ROUNDOFF = 2.0**-53
 TINY = 1e-290  # anything smaller may have been lost to underflow
 
-Terms = Callable[
-    [], Iterator[tuple[int, Any]]
-]  # where each starts along the counts, and (p, q, r, count, row)
+# Where each starts along the counts, and (p, q, r, count, row)
+Terms = Callable[[], Iterator[tuple[int, Any]]]
 
 
 def _fold(values: Any, like: Float64, combine: Any) -> Any:

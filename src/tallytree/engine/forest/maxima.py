@@ -189,9 +189,8 @@ def set_counts(problem: ForestProblem, states: Ints) -> Ints:
 
 
 LARGE = 2048  # counts up to this size are as quick without bounds
-_MOST_ENTRIES = (
-    32  # of all tables per vertex: with more, the search for multipliers takes longer than it can save
-)
+# Of all tables per vertex: with more, the search for multipliers takes longer than it can save
+_MOST_ENTRIES = 32
 _HUB = 1.0 / 16.0  # of all vertices are neighbours of one
 _JITTER = 1e-5  # of the usual size of log-odds
 

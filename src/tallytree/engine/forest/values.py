@@ -111,9 +111,8 @@ class ForestValues:
         states = self.k * self.k
         self.lost = np.zeros((self.batch * n, states))  # error of any entry of a value, by state
         self.cut = np.zeros((self.batch * n, states))  # mass cut off a value
-        self.noise = np.zeros(
-            self.batch
-        )  # what transforms did to clusters, relative to their sums: sum of squares
+        # What transforms did to clusters, relative to their sums: sum of squares
+        self.noise = np.zeros(self.batch)
         self.transform = np.zeros(self.batch * n)  # error of a transform of this size
         self.transformed = np.zeros(self.batch * n, bool)  # here or below
         self.underflow = np.zeros(self.batch * n)  # what may have vanished from any entry of a value

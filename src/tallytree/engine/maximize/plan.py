@@ -15,6 +15,7 @@ import numpy as np
 from ...arrays import Ints
 from ...memo import once
 from ...structure.nested.count_tree import CountTree
+from ...structure.nested.family import follow
 
 SMALL = 128  # merges of up to this many variables run in dense batches
 
@@ -155,13 +156,8 @@ def _build(tree: CountTree) -> Plan:
 
 
 def _top_below(parent: Ints, limit: int) -> Ints:
-    """The highest ancestor with a number below ``limit``, by pointer doubling."""
-    jump = np.where((parent >= 0) & (parent < limit), parent, np.arange(len(parent)))
-    while True:
-        further = jump[jump]
-        if np.array_equal(further, jump):
-            return jump
-        jump = further
+    """The highest ancestor with a number below ``limit``."""
+    return follow(np.where((parent >= 0) & (parent < limit), parent, np.arange(len(parent))))
 
 
 def _by_size(nodes: Ints, size: Ints) -> Iterator[Ints]:

@@ -264,18 +264,21 @@ def family_from_forest(
 
 
 def _representatives(parent: Ints, size: Ints) -> Ints:
-    """Topmost group of each chain of equal sizes, by pointer doubling."""
+    """Topmost group of each chain of equal sizes."""
     n = len(parent)
     jump = np.arange(n)
     has = parent >= 0
     same = np.zeros(n, bool)
     same[has] = size[parent[has]] == size[has]
     jump[same] = parent[same]
-    while True:
-        further = jump[jump]
-        if np.array_equal(further, jump):
-            return jump
+    return follow(jump)
+
+
+def follow(jump: Ints) -> Ints:
+    """Where jumps from every place to ``jump[place]`` end, by pointer doubling; ends jump to themselves."""
+    while not np.array_equal(further := jump[jump], jump):
         jump = further
+    return jump
 
 
 def first_of_run(values: Ints) -> Ints:

@@ -14,9 +14,8 @@ from ... import native
 
 OVERVIEW = 16.0  # reach of the histogram that is taken before anything is known; also of the compiled engine
 VALUES = "values"  # the one request that is not a sum: the log-odds themselves, in order
-ENOUGH = (
-    24.0  # deviation sums that serve any variance that is not small; kMaxChebyshev of the compiled engine
-)
+# Deviation sums that serve any variance that is not small; kMaxChebyshev of the compiled engine
+ENOUGH = 24.0
 
 
 class Request(NamedTuple):
