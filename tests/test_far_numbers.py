@@ -146,7 +146,7 @@ def test_no_call_of_the_compiled_sampler_reaches_out_of_bounds():
         "table": ints(-1, -1, 0), "roots": ints(2), "free": ints(), "nu": np.zeros(4), "tables": np.zeros(5),
         "windowed": False, "tilt": 0.0, "budget": 0.0, "low": 0, "high": 0, "threads": 1, "level": "",
     }  # fmt: skip
-    forest = engine.SampleTree(**good)
+    forest = engine.SampleTree(*good.values())
     key = np.zeros(4, np.uint32)
     out = np.full((3, 4), 7, np.uint8)
     forest.draw(out, ints(0, 2), key, None, 1)
@@ -161,7 +161,7 @@ def test_no_call_of_the_compiled_sampler_reaches_out_of_bounds():
     ]  # fmt: skip
     for change in bad:
         with pytest.raises(ValueError):
-            engine.SampleTree(**{**good, **change})
+            engine.SampleTree(*{**good, **change}.values())
     for rows, totals, width in [
         (ints(3), None, 4), (ints(-1), None, 4), (ints(0), None, 3), (ints(0), ints(5), 4), (ints(0), ints(-1), 4),
         (ints(0, 1), ints(2), 4),
