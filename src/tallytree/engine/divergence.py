@@ -124,7 +124,7 @@ def _walk(schedule: Schedule, up: Float64, other: Float64) -> Float64:
         laws = [_law(t, entries) for t in pairs]
         count = len(step.nodes)
         p = probs[:, step.start : step.start + count * width].reshape(batch, count, width)
-        found = _relative(*pairs, laws, entries)
+        found = _relative(pairs[0], pairs[1], laws, entries)
         total += np.where(p > 0.0, p * found, 0.0).sum((-1, -2))
         # P(z_l = i), P(z_r = j) = sum of P(z) P(i | z) over i + j = z
         share = p / (1.0 + laws[0].others)

@@ -161,7 +161,7 @@ def _shifted(
     """
     leaf_shift = np.where(root_of_leaf >= 0, shift[:, root_of_leaf], 0.0)
     centre = np.round(_mean_counts(nu + leaf_shift, root_of_leaf, shift.shape[1]))
-    weights = tables - shift[:, z.owner] * np.where(z.at_root, z.count - centre[:, z.owner], 0.0)
+    weights = tables - shift[:, z.owner] * np.where(z.at_root, z.counts - centre[:, z.owner], 0.0)
     return leaf_shift, centre, np.ascontiguousarray(weights)
 
 
@@ -188,7 +188,7 @@ def _first_guess(
 
 class _RootCounts(NamedTuple):
     owner: NDArray[np.int64]
-    count: Float64
+    counts: Float64
     at_root: NDArray[np.bool_]
 
 

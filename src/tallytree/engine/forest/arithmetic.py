@@ -353,8 +353,8 @@ class Wide(Direct):
     def gathered(self, shape: tuple[int, ...], terms: Terms) -> Any:
         top = np.full(shape, 2.0 * _NOTHING)
         for start, term in terms():
-            place = top[..., start : start + term.shape[3], :]
-            np.maximum(place, term.imag, out=place)
+            window = top[..., start : start + term.shape[3], :]
+            np.maximum(window, term.imag, out=window)
         total = np.zeros(shape)
         for start, term in terms():
             place = slice(start, start + term.shape[3])

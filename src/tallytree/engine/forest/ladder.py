@@ -49,10 +49,10 @@ from ..ladder import TOLERANCE, climb
 from ..log_sums import anchor, log_sum
 from ..problem import ForestProblem
 from ..tilt import tilt_towards
-from . import plain
+from . import belief_propagation
 from .arithmetic import ARITHMETICS, UNIT_ROUNDOFF, Direct, Fourier, LogSpace
+from .belief_propagation import balanced, propagate
 from .certificate import certificate, rounding_error, table_tops
-from .plain import balanced, propagate
 from .sum_product import ForestPass
 
 
@@ -150,7 +150,7 @@ class Tilter:
         log_edge = problem.log_edge if len(problem.log_edge) == 1 else problem.log_edge[rows]
         shift = np.where(top >= 0, tilts[:, top], 0.0)
         leaf = problem.log_leaf[rows] + shift[:, :, None] * problem.score
-        quick = plain.means(problem.structure.rooting, leaf, log_edge)
+        quick = belief_propagation.means(problem.structure.rooting, leaf, log_edge)
         if quick is not None:
             return quick
         with np.errstate(all="ignore"):

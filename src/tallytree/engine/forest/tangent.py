@@ -29,9 +29,9 @@ from .. import native
 from ..answer import Answer, Derivatives
 from ..problem import ForestProblem
 from .arithmetic import UNIT_ROUNDOFF, Carried
+from .belief_propagation import scaled
 from .certificate import log_odds
 from .ladder import Tilter, tilted
-from .plain import scaled
 from .sum_product import ForestPass
 from .values import Chunk
 

@@ -159,7 +159,8 @@ class ForestValues:
     @property
     def root_cells(self) -> Ints:
         """Where the values of the roots are, single numbers, (B, n_roots)."""
-        return self.up.base[np.arange(self.batch)[:, None] * self.program.n_nodes + self.program.roots]
+        rows = np.arange(self.batch)[:, None] * self.program.n_nodes + self.program.roots
+        return np.asarray(self.up.base[rows])
 
     def _states(self, kind: int) -> int:
         return (1, self.k, self.k * self.k)[kind]

@@ -16,8 +16,8 @@ from ...structure.forest.clusters import MATRIX
 from ..answer import Answer
 from ..problem import ForestProblem
 from .arithmetic import ARITHMETICS, Direct, Fourier, LogSpace, MaxPlus
+from .belief_propagation import balanced
 from .ladder import SMALL, tilted
-from .plain import balanced
 from .values import Chunk, ForestValues
 
 _CELLS = 1 << 24  # cells of states kept at a time
