@@ -94,37 +94,28 @@ def _linear(plain: Any, forth: Any, back: Any, fixed: Any, x: Any, width: int) -
     return solved(alone(plain), alone(forth), alone(back), fixed, (x,), (x.shape[0], width))[0]
 
 
-FEW_TERMS = 4  # so few terms are written out; more are a loop, which compiles once
+FEW_TERMS = 4  # so few answers are written out; more are a loop, which compiles once
 MOST_CELLS = 1 << 22  # products that are laid out in an array rather than looped over: 32 MB
 MOST_ELSEWHERE = 1 << 28  # not on a CPU: where every step of a loop costs a launch
 
 
 def over_terms(step: Callable[..., Any], start: Any, *terms: Any, reverse: bool = False) -> Any:
     """``start = step(start, j, *(t[..., j] for t in terms))`` for every j; the terms travel as scanned inputs."""
-    width = terms[0].shape[-1]
-    if width <= FEW_TERMS:
-        for j in reversed(range(width)) if reverse else range(width):
-            start = step(start, j, *(t[..., j : j + 1] for t in terms))
-        return start
 
     def body(carry: Any, item: Any) -> tuple[Any, None]:
         return step(carry, item[0], *(t[..., None] for t in item[1:])), None
 
-    items = (jnp.arange(width, dtype=jnp.int32), *(jnp.moveaxis(t, -1, 0) for t in terms))
+    items = (jnp.arange(terms[0].shape[-1], dtype=jnp.int32), *(jnp.moveaxis(t, -1, 0) for t in terms))
     return lax.scan(body, start, items, reverse=reverse)[0]
 
 
 def slice_at(array: Any, j: Any, width: int) -> Any:
     """``array[..., j : j + width]``."""
-    if isinstance(j, int):
-        return array[..., j : j + width]
     return lax.dynamic_slice_in_dim(array, j, width, -1)
 
 
 def put_at(array: Any, part: Any, j: Any) -> Any:
     """`array` with `part` from j on."""
-    if isinstance(j, int):
-        return jnp.concatenate([array[..., :j], part, array[..., j + part.shape[-1] :]], -1)
     return lax.dynamic_update_slice_in_dim(array, part, j, -1)
 
 
