@@ -14,9 +14,10 @@ BELOW = {
     "flat": {"base"},
     "tree": {"base", "flat"},  # a group's loose variables are a flat block
     "cluster": {"base"},
+    "frontier": {"base"},
     "sample": {"base", "flat"},
-    "bind": {"base", "flat", "tree", "cluster", "sample"},
-    "test_hooks": {"base", "flat", "tree", "cluster", "sample", "bind"},
+    "bind": {"base", "flat", "tree", "cluster", "frontier", "sample"},
+    "test_hooks": {"base", "flat", "tree", "cluster", "frontier", "sample", "bind"},
 }
 
 

@@ -91,6 +91,7 @@ extern const FlatKernels flat_kernels;
 extern const TreeKernels tree_kernels;
 extern const ClusterKernels cluster_kernels;
 extern const SampleKernels sample_kernels;
+extern const FrontierKernels frontier_kernels;
 #ifdef TT_TEST_HOOKS
 extern const HookKernels hook_kernels;
 constexpr const HookKernels* hooks = &hook_kernels;
@@ -101,7 +102,8 @@ constexpr const HookKernels* hooks = nullptr;
 extern const Kernels kernels;
 const Kernels kernels = {
     TT_STRING(TT_LEVEL), TT_LANES, softplus_sum, copy_and_scan, posterior_marginals, max_plus, &flat_kernels,
-    &tree_kernels, &cluster_kernels, &sample_kernels, hooks,
+    &tree_kernels, &cluster_kernels, &sample_kernels, &frontier_kernels,
+    hooks,
 };
 
 }  // namespace tallytree::TT_LEVEL

@@ -13,6 +13,7 @@ struct FlatKernels;
 struct TreeKernels;
 struct ClusterKernels;
 struct SampleKernels;
+struct FrontierKernels;
 struct HookKernels;
 
 struct Kernels {
@@ -35,6 +36,7 @@ struct Kernels {
   const TreeKernels* tree;  // tree/kernels.hpp
   const ClusterKernels* cluster;  // cluster/types.hpp
   const SampleKernels* sample;  // sample/kernels.hpp
+  const FrontierKernels* frontier;  // frontier/step.hpp
   const HookKernels* hooks;  // test_hooks/hook_kernels.hpp; null without the build option for tests
 };
 

@@ -142,7 +142,7 @@ static void bind_arrays(nb::module_& m) {
   });
 }
 
-#define TT_ROOMS(EACH) EACH(flat) EACH(verbs) EACH(tree) EACH(cluster) EACH(forest) EACH(tangent) EACH(sample)
+#define TT_ROOMS(EACH) EACH(flat) EACH(verbs) EACH(tree) EACH(cluster) EACH(forest) EACH(frontier) EACH(tangent) EACH(sample)
 #define TT_DECLARE_ROOM(room) void bind_##room(nb::module_& m);
 #define TT_BIND_ROOM(room) tallytree::bind_##room(m);
 

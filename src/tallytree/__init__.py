@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from .config import limit_threads as limit_threads
     from .config import show_config as show_config
     from .loopy import loopy_bp as loopy_bp
+    from .loopy.factor_graph import FactorGraph as FactorGraph
     from .models.chain import ChainModel as ChainModel
     from .models.conditional_sum import ConditionalPoissonBinomial as ConditionalPoissonBinomial
     from .models.count import CountModel as CountModel
     from .models.edges import Forest as Forest
-    from .models.factor_graph import FactorGraph as FactorGraph
     from .models.group import Group as Group
     from .models.linear import LinearModel as LinearModel
     from .models.poisson_binomial import PoissonBinomial as PoissonBinomial
@@ -56,7 +56,7 @@ _HOMES = {
     "models.conditional_sum": ("ConditionalPoissonBinomial",),
     "models.count": ("CountModel",),
     "models.edges": ("Forest",),
-    "models.factor_graph": ("FactorGraph",),
+    "loopy.factor_graph": ("FactorGraph",),
     "models.group": ("Group",),
     "models.linear": ("LinearModel",),
     "models.poisson_binomial": ("PoissonBinomial",),

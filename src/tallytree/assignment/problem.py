@@ -18,9 +18,9 @@ from ..checks.sums import read_only
 from ..errors import ParameterError
 from ..loopy import dual_decomposition, holder_bound, loopy_bp
 from ..loopy.dual import best_configuration
+from ..loopy.factor_graph import FactorGraph
 from ..memo import cached
 from ..models.base import Value
-from ..models.factor_graph import FactorGraph
 from . import gibbs, reduction
 from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
 

@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components, maxi
 from .. import checks
 from ..arrays import Bools, Float64, Ints
 from ..errors import InfeasibleError, ParameterError
-from ..models.factor_graph import FactorGraph, logits_without_masks, without_masks
+from ..loopy.factor_graph import FactorGraph, logits_without_masks, without_masks
 from ..models.group import Group
 from ..potentials import Potential, as_potential
 

@@ -102,6 +102,25 @@ def max_plus(a: Float64, b: Float64, start: int, width: int) -> Float64:
     return np.asarray(_call("max_plus", *made, start, width))
 
 
+def frontier_forward(before: Float64, step: Any, weight: Float64) -> tuple[Float64, float, float]:
+    """The states of a frontier after a step, the largest of them and the smallest that is positive."""
+    runs, places = step.layout
+    total = np.bincount(step.kind, weight)
+    return _extension().frontier_forward(before, runs, places, total, step.new_size, config.threads(), config.level())
+
+
+def frontier_backward(
+    up: Float64, after: Float64, step: Any, weight: Float64
+) -> tuple[Float64, Float64, float, float]:
+    """Derivatives in the states before a step and in the weights of its transitions, and extremes as above."""
+    runs, places = step.layout
+    total = np.bincount(step.kind, weight)
+    before, sums, *extremes = _extension().frontier_backward(
+        up, after, runs, places, total, config.threads(), config.level()
+    )
+    return before, sums[step.kind], *extremes
+
+
 def flat_log_pmf(nu: Float64) -> Float64:
     """Log P(z = k) of every row and every k."""
     return np.asarray(_call("flat_log_pmf", np.ascontiguousarray(nu)))

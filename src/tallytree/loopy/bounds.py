@@ -30,7 +30,7 @@ from ..engine import masks
 from ..engine.maximize import passes
 from ..errors import ParameterError
 from ..models.count import CountModel
-from ..models.factor_graph import FactorGraph
+from .factor_graph import FactorGraph
 from .layout import Layout, Phase, distinct, layout, part_of
 from .messages import best_counts, bethe_value, joint_of_pairs, sum_product
 from .propagation import check_run, sweep

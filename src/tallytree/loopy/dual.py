@@ -22,7 +22,7 @@ from .._progress import Report, stoppable
 from ..arrays import Bools, Float64, Ints
 from ..checks.sums import read_only
 from ..errors import InfeasibleError, TallyTreeError
-from ..models.factor_graph import FactorGraph
+from .factor_graph import FactorGraph
 from .bounds import Split, descend, split
 from .propagation import check_run
 

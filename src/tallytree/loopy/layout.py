@@ -23,8 +23,8 @@ from scipy.sparse.csgraph import connected_components
 from ..arrays import Float64, Ints
 from ..memo import once
 from ..models.count import CountModel
-from ..models.factor_graph import FactorGraph
 from ..models.group import Group
+from .factor_graph import FactorGraph
 
 _FEW_SIZES = 4  # up to this many sizes in a phase are not worth padding
 _PADDING = 0.8  # factors at least this fraction of the largest size share its batch

@@ -25,8 +25,8 @@ from .._progress import Report, stoppable
 from ..arrays import Float64, Ints
 from ..checks.sums import read_only
 from ..errors import StructureError
-from ..models.factor_graph import FactorGraph
 from .bounds import Split, split
+from .factor_graph import FactorGraph
 from .layout import members_of_factors, part_of
 from .propagation import check_run
 

@@ -18,7 +18,8 @@ from ..checks.sums import read_only
 from ..errors import ParameterError
 from ..memo import Caching, cached
 from ..models.count import CountModel
-from ..models.factor_graph import FactorGraph
+from .blocks import deviation
+from .factor_graph import FactorGraph
 from .layout import Layout, Phase, distinct, layout
 from .messages import ENDLESS, Solver, bethe_value, counts_of_pair, limit_of, max_product, sum_product
 from .stability import lower_bound_condition
@@ -30,6 +31,7 @@ _DECIDED = 50.0  # log-odds beyond which a marginal is 0 or 1 to all digits and 
 # where log-odds are in the thousands their changes may still be on the way to somebody else.
 _QUIET = 8
 _MEMORY = 5  # steps that the acceleration remembers
+_DEVIATION = 0.05  # of a marginal on a piece: above this the beliefs are not to be relied on
 _ROUNDING = 1e-9  # of 1 + the Bethe value: above this its rounding is taken off
 
 
@@ -192,6 +194,76 @@ class LoopyResult(Caching):
         value = self.bethe_log_partition
         return value - rounding if rounding > _ROUNDING * (1.0 + abs(value)) else value
 
+    @property
+    def method(self) -> str:
+        """How the answers were found: "belief propagation"."""
+        return "belief propagation"
+
+    @cached
+    def deviation(self) -> float:
+        """Largest difference between these marginals and exact ones on pieces of the graph; 0 without cycles.
+
+        Pieces are as large as exact inference allows, with what belief propagation says around them. A large deviation
+        shows that cycles matter; a small one is no proof that they do not.
+
+        See Also
+        --------
+        reliable, FactorGraph.exact
+
+        Notes
+        -----
+        Cost: up to a second or two, once.
+
+        Examples
+        --------
+        >>> groups = [tt.Group([i, (i + 1) % 5], tt.exactly(1)) for i in range(4)]
+        >>> tt.loopy_bp(tt.FactorGraph(np.zeros(5), groups)).deviation
+        0.0
+        """
+        if self.semiring == "max":
+            raise ParameterError('Marginals need loopy_bp(..., semiring="sum"); this result is max-product.')
+        return deviation(self.graph, self._layout, self.messages, self.log_odds)
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the messages settled and nothing speaks against the beliefs: see :attr:`deviation`.
+
+        See Also
+        --------
+        deviation, caution
+
+        Examples
+        --------
+        >>> tt.loopy_bp(tt.FactorGraph(np.zeros(2), [tt.Group([0, 1], tt.exactly(1))])).reliable
+        True
+        """
+        return self.converged and self.deviation <= _DEVIATION
+
+    @property
+    def caution(self) -> str:
+        """What speaks against the beliefs, in a sentence; empty if they are reliable.
+
+        See Also
+        --------
+        reliable
+
+        Examples
+        --------
+        >>> tt.loopy_bp(tt.FactorGraph(np.zeros(2), [tt.Group([0, 1], tt.exactly(1))])).caution
+        ''
+        """
+        if self.reliable:
+            return ""
+        why = (
+            f"they differ by {self.deviation:.2f} from exact ones on a piece of it"
+            if self.converged
+            else "the messages have not settled"
+        )
+        return (
+            f"The graph has cycles, and the marginals of belief propagation are not to be relied on: {why}. "
+            "`FactorGraph.exact(limit=...)` is exact, `FactorGraph.sample` draws by several chains."
+        )
+
     def cavity_log_odds(self, factor: int) -> Float64:
         """Log-odds of the members of a factor without its own message, (n,).
 
@@ -289,7 +361,10 @@ class LoopyResult(Caching):
     def __repr__(self) -> str:
         state = "converged" if self.converged else "interrupted" if self.interrupted else "not converged"
         change = f"{self.trace[-1]:.1e}" if len(self.trace) else "none"
-        return f"LoopyResult({state} after {self.iterations} iterations, last change {change})"
+        doubt = (
+            "" if self.semiring == "max" or self.reliable else f", UNRELIABLE: deviation {self.deviation:.2f}"
+        )
+        return f"LoopyResult({state} after {self.iterations} iterations, last change {change}{doubt})"
 
     def _repr_html_(self) -> str:
         return display.marginals_page(self, self.trace)

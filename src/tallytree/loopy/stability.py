@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import gammaln
 
 from ..arrays import Float64
-from ..models.factor_graph import FactorGraph
+from .factor_graph import FactorGraph
 from .layout import distinct, layout
 
 _LARGEST_STURM = 48  # degree up to which roots are counted in exact arithmetic

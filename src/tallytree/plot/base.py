@@ -13,10 +13,10 @@ from ..arrays import Float64
 from ..checks import describe, listed
 from ..errors import ParameterError, TallyTreeError
 from ..loopy import LoopyResult, LowerBound, UpperBound
+from ..loopy.factor_graph import FactorGraph
 from ..models.chain import ChainModel
 from ..models.conditional_sum import ConditionalPoissonBinomial
 from ..models.count import CountModel
-from ..models.factor_graph import FactorGraph
 from ..models.frozen_distribution import FrozenDistribution
 from ..models.linear import LinearModel
 from ..models.thinned import ThinnedModel

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,11 +20,16 @@ from ..engine.count import moments
 from ..engine.masks import MASK, absent, resolve_table
 from ..errors import InfeasibleError, ParameterError, StructureError
 from ..memo import Caching, cached
+from ..models.base import Value
+from ..models.count import CountModel
+from ..models.group import Group
 from ..potentials import Potential, as_potential
 from ..structure.forest.graph import pairs_of_variables
-from .base import Value
-from .count import CountModel
-from .group import Group
+
+if TYPE_CHECKING:
+    from .blocks import GraphSamples
+    from .exact import ExactResult
+    from .propagation import LoopyResult
 
 Factor = tuple[Any, Float64 | None, CountModel | None]  # as given; its log-table, or the model that it is
 
@@ -34,9 +41,10 @@ class FactorGraph(Caching, Value):
     group, a whole :class:`CountModel` over its group, or a table over a pair.
 
     Exact answers are out of reach in general (with "exactly one" in every row and column of a matrix, Z is a
-    permanent); :func:`loopy_bp`, :func:`~tallytree.loopy.holder_bound` and
+    permanent). :meth:`infer` gives them where they are cheap, :meth:`exact` wherever you allow their price, which
+    :attr:`width` names beforehand; :func:`loopy_bp`, :func:`~tallytree.loopy.holder_bound` and
     :func:`~tallytree.loopy.dual_decomposition` approximate and bound them. If the groups are nested, use
-    :class:`CountModel`, which is exact.
+    :class:`CountModel`.
 
     Parameters
     ----------
@@ -340,6 +348,187 @@ class FactorGraph(Caching, Value):
             a, b = on[..., self._pairs[:, 0]].astype(np.intp), on[..., self._pairs[:, 1]].astype(np.intp)
             total = total + self._pair_tables[np.arange(self.n_edges), a, b].sum(-1)
         return np.asarray(total)[()]
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    @property
+    def width(self) -> int:
+        """States of the widest frontier that exact answers need; 1 where the groups are nested.
+
+        See Also
+        --------
+        exact, infer
+
+        Notes
+        -----
+        Cost: a search for a good order of elimination, well below a second for hundreds of variables. Exact answers
+        take time and memory in proportion to the number of variables times the width.
+
+        Examples
+        --------
+        >>> tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.at_least(1)), tt.Group([1, 2], tt.parity())]).width
+        4
+        """
+        from .exact import ExactResult
+
+        return ExactResult(self, math.inf).width
+
+    def exact(self, limit: float | None = None) -> ExactResult:
+        """Exact answers: log Z, marginals, counts, samples, modes.
+
+        Parameters
+        ----------
+        limit : float, optional
+            States of the widest frontier at most; default 2^22, which takes seconds and less than a gigabyte.
+
+        Returns
+        -------
+        ExactResult
+            The answers, computed when they are asked for.
+
+        Raises
+        ------
+        StructureError
+            If the frontier is wider than the limit; the message names its width.
+        InfeasibleError
+            If no configuration has positive weight.
+        ParameterError
+            If ``limit`` is not a positive number.
+
+        See Also
+        --------
+        width, infer, tallytree.loopy_bp
+
+        Notes
+        -----
+        Cost: variables times :attr:`width`. Accuracy: 1e-12; see :attr:`ExactResult.error_bound`.
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.at_least(1)), tt.Group([1, 2], tt.at_least(1))])
+        >>> graph.exact().marginals
+        array([0.6, 0.8, 0.6])
+        """
+        from .exact import LIMIT, ExactResult
+
+        return ExactResult(self, LIMIT if limit is None else checks.real("limit", limit, 1.0))
+
+    def infer(self, limit: float | None = None, **options: Any) -> ExactResult | LoopyResult:
+        """Exact answers where they are cheap, belief propagation elsewhere; the result says which.
+
+        Parameters
+        ----------
+        limit : float, optional
+            States of the widest frontier up to which answers are exact; default 2^22.
+        **options
+            Passed to :func:`loopy_bp` where that is used.
+
+        Returns
+        -------
+        ExactResult or LoopyResult
+            Both have ``method``, ``marginals``, ``log_odds`` and ``count_log_probs``.
+
+        Raises
+        ------
+        InfeasibleError
+            If no configuration has positive weight.
+        ParameterError
+            If an argument has the wrong type or value.
+
+        Warns
+        -----
+        UserWarning
+            If belief propagation was used and its beliefs differ from exact ones on pieces of the graph.
+
+        See Also
+        --------
+        exact, tallytree.loopy_bp, LoopyResult.deviation
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.at_least(1)), tt.Group([1, 2], tt.at_least(1))])
+        >>> graph.infer().method
+        'exact'
+        """
+        from .exact import LIMIT
+        from .propagation import loopy_bp
+
+        most = LIMIT if limit is None else checks.real("limit", limit, 0.0)
+        if self.width <= most:
+            return self.exact(most)
+        result = loopy_bp(self, **options)
+        if not result.reliable:
+            warnings.warn(result.caution, stacklevel=2)
+        return result
+
+    def sample(
+        self,
+        size: Any = None,
+        rng: Any = None,
+        *,
+        limit: float | None = None,
+        chains: int = 4,
+        warm_up: int = 50,
+    ) -> GraphSamples:
+        """Joint draws: independent and exact where that is cheap, else by several Gibbs chains.
+
+        A chain draws blocks of variables, as large as exact inference allows, from their law given all others.
+
+        Parameters
+        ----------
+        size : int or tuple of int, optional
+            How many; default one, without an axis.
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
+            Source of randomness.
+        limit : float, optional
+            States of the widest frontier up to which draws are exact; default 2^22.
+        chains : int
+            Number of chains, at least 2; their draws are interleaved.
+        warm_up : int
+            Sweeps over all blocks before the first draw; one sweep is between two draws of a chain.
+
+        Returns
+        -------
+        GraphSamples
+            ``draws`` of zeros and ones, ``(*size, D)``, the ``method``, and for chains ``rhat`` and ``effective_size``
+            of every variable. ``numpy.asarray`` gives the draws.
+
+        Raises
+        ------
+        InfeasibleError
+            If no configuration has positive weight, or none is found to start a chain from.
+        ParameterError
+            If an argument has the wrong type or value.
+
+        See Also
+        --------
+        exact, GraphSamples
+
+        Notes
+        -----
+        Chains need not reach every configuration where constraints leave no way between them; ``rhat`` then is above 1
+        if chains began in different parts.
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.exactly(1)), tt.Group([1, 2], tt.exactly(1))])
+        >>> samples = graph.sample(2, rng=0)
+        >>> samples.method
+        'exact'
+        """
+        from .blocks import GraphSamples, gibbs_draws
+        from .exact import LIMIT
+
+        shape, generator = checks.shape("size", size), checks.generator(rng)
+        most = LIMIT if limit is None else checks.real("limit", limit, 0.0)
+        number, n = math.prod(shape), self.n_variables
+        if self.width <= most:
+            draws = self.exact(most).sample(number, generator)
+            found = GraphSamples(draws, "exact", 0, np.ones(n), np.full(n, float(number)))
+        else:
+            chains, warm_up = checks.integer("chains", chains, 2), checks.integer("warm_up", warm_up, 0)
+            found = gibbs_draws(self, number, chains, warm_up, generator)
+        return replace(found, draws=found.draws.reshape(*shape, n))
 
     # -- as a Python object ------------------------------------------------------------------------------------
 

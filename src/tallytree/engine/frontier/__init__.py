@@ -1,0 +1,1 @@
+"""Exact inference for overlapping count factors, by a frontier of counts."""

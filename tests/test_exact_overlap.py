@@ -1,0 +1,220 @@
+"""Exact answers of overlapping counts, along a frontier of counts, against enumeration."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from oracle_graphs import build, log_weights, random_case, solve
+from tallytree import config
+from tallytree.loopy.components import Frontier
+from tallytree.loopy.exact import ExactResult
+from tallytree.loopy.reduction import reduced
+
+
+@pytest.fixture(params=["native", "array"])
+def engine(request):
+    if request.param == "native" and config.native() is None:
+        pytest.skip("the compiled engine is not here")
+    with config.using(engine=request.param):
+        yield request.param
+
+
+def cases(seed, count, **kind):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        case = random_case(rng, **kind)
+        yield case, build(case)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_log_z_marginals_and_mode_are_those_of_enumeration(engine, seed):
+    possible = 0
+    for case, graph in cases(seed, 40):
+        truth = solve(case)
+        if truth is None:
+            with pytest.raises(tt.InfeasibleError):
+                _ = ExactResult(graph).log_partition
+            continue
+        possible += 1
+        log_z, marginals, top = truth
+        exact = ExactResult(graph)
+        assert exact.log_partition == pytest.approx(log_z, rel=1e-12, abs=1e-11)
+        np.testing.assert_allclose(exact.marginals, marginals, rtol=1e-10, atol=1e-12)
+        assert graph.log_weight(exact.mode()) == pytest.approx(top, rel=1e-12, abs=1e-11)
+    assert possible > 10
+
+
+def test_every_component_agrees_with_its_count_model_where_it_is_nested(engine):
+    rng = np.random.default_rng(1)
+    graph = tt.FactorGraph(
+        rng.normal(size=9),
+        [
+            tt.Group(range(9), rng.normal(size=10)),
+            tt.Group(range(4), tt.at_least(1)),
+            tt.Group([5, 6], tt.parity()),
+        ],
+    )
+    (component,) = reduced(graph).components
+    exact, frontier = ExactResult(graph), Frontier(component)
+    assert frontier.log_partition == pytest.approx(exact.log_partition - reduced(graph).constant, rel=1e-12)
+    np.testing.assert_allclose(frontier.log_odds, exact.log_odds, rtol=1e-11, atol=1e-12)
+
+
+def test_weights_that_no_number_holds_are_summed_as_logarithms(engine):
+    """Log-odds of -900 that a constraint forces on: plain numbers lose them, logarithms do not."""
+    logits = np.array([-900.0, -901.0, -900.5, 0.3, -0.2, -902.0])
+    groups = [
+        tt.Group([0, 1, 3], tt.exactly(2)),
+        tt.Group([1, 2, 4], tt.exactly(2)),
+        tt.Group([0, 2, 5], tt.exactly(2)),
+    ]
+    graph = tt.FactorGraph(logits, groups)
+    y = np.array([[(s >> i) & 1 for i in range(6)] for s in range(64)])
+    w = graph.log_weight(y)
+    log_z = np.logaddexp.reduce(w)
+    odds = [np.logaddexp.reduce(w[y[:, d] == 1]) - np.logaddexp.reduce(w[y[:, d] == 0]) for d in range(6)]
+    exact = ExactResult(graph)
+    assert exact.log_partition == pytest.approx(log_z, rel=1e-13)
+    np.testing.assert_allclose(exact.log_odds, odds, rtol=1e-12, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_counts_of_groups_and_of_any_set_are_those_of_enumeration(engine, seed):
+    for case, graph in cases(100 + seed, 25):
+        if solve(case) is None:
+            continue
+        y, w = log_weights(case)
+        p = np.exp(w - w.max())
+        p /= p.sum()
+        exact = ExactResult(graph)
+        sets = [(k, graph.members(k)) for k in range(graph.n_groups)]
+        chosen = np.random.default_rng(seed).permutation(case.n)[: max(1, case.n // 2)]
+        for asked, members in [*sets, (chosen, chosen)]:
+            law = np.bincount(y[:, members].sum(1), p, minlength=len(members) + 1)
+            np.testing.assert_allclose(np.exp(exact.count_log_probs(asked)), law, rtol=1e-9, atol=1e-12)
+
+
+def test_pairs_are_those_of_enumeration(engine):
+    for case, graph in cases(7, 15):
+        if solve(case) is None:
+            continue
+        y, w = log_weights(case)
+        p = np.exp(w - w.max())
+        both = (y * (p / p.sum())[:, None]).T @ y
+        exact = ExactResult(graph)
+        for i in range(case.n):
+            np.testing.assert_allclose(exact.pairwise(i), both[i], rtol=1e-9, atol=1e-12)
+
+
+def test_the_best_configurations_are_those_of_enumeration(engine):
+    for case, graph in cases(11, 25):
+        if solve(case) is None:
+            continue
+        _, w = log_weights(case)
+        expected = np.sort(w[w > -math.inf])[::-1][:7]
+        best = ExactResult(graph).mode_k(7)
+        np.testing.assert_allclose(best.log_weights, expected, rtol=1e-11, atol=1e-10)
+        np.testing.assert_allclose(
+            graph.log_weight(best.configurations), best.log_weights, rtol=1e-11, atol=1e-10
+        )
+        assert len(np.unique(best.configurations, axis=0)) == len(best.configurations)
+
+
+def test_draws_follow_the_law(engine):
+    """Chi-square of 2,000 draws from every graph; the sum of all of them is within five standard deviations."""
+    excess, variance = 0.0, 0.0
+    for number, (case, graph) in enumerate(cases(13, 12)):
+        if solve(case) is None:
+            continue
+        _, w = log_weights(case)
+        p = np.exp(w - w.max())
+        p /= p.sum()
+        drawn = ExactResult(graph).sample(2000, rng=number)
+        code = drawn @ (1 << np.arange(case.n)[::-1])
+        seen = np.bincount(code.astype(int), minlength=len(p))
+        assert not seen[p == 0.0].any()
+        large = 2000 * p >= 5
+        observed = np.append(seen[large], seen[~large].sum())
+        expected = np.append(2000 * p[large], 2000 * p[~large].sum())
+        keep = expected > 0
+        excess += ((observed - expected)[keep] ** 2 / expected[keep]).sum() - (keep.sum() - 1)
+        variance += 2 * (keep.sum() - 1) + 1
+    assert abs(excess) < 5 * math.sqrt(variance)
+
+
+def test_members_of_one_group_alone_cost_nothing(engine):
+    """Two groups of 3,000 that share three variables: only what the three can change is in the frontier."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=5997)
+    groups = [tt.Group(range(3000), tt.exactly(900)), tt.Group(range(2997, 5997), tt.exactly(1200))]
+    exact = ExactResult(tt.FactorGraph(logits, groups))
+    assert exact.width <= 16
+    weights = []
+    for s in range(8):
+        bits = [(s >> i) & 1 for i in range(3)]
+        left = tt.CountModel(logits[:2997], tt.exactly(900 - sum(bits))).log_partition
+        right = tt.CountModel(logits[3000:], tt.exactly(1200 - sum(bits))).log_partition
+        weights.append(left + right + np.dot(bits, logits[2997:3000]))
+    assert exact.log_partition == pytest.approx(np.logaddexp.reduce(weights), rel=1e-12)
+    assert exact.marginals.sum() == pytest.approx(2100 - exact.marginals[2997:3000].sum(), rel=1e-9)
+
+
+def test_a_price_beyond_the_limit_is_named_before_any_work():
+    rng = np.random.default_rng(0)
+    groups = [tt.Group(rng.choice(200, 40, replace=False), tt.exactly(20)) for _ in range(40)]
+    with pytest.raises(tt.StructureError, match=r"frontier of .* states"):
+        ExactResult(tt.FactorGraph(np.zeros(200), groups))
+
+
+def pools(n, tests, size, noise, seed):
+    """People in `tests` rounds of pools of `size`; a pool is positive if somebody in it is, but for the noise."""
+    rng = np.random.default_rng(seed)
+    sets = [np.sort(part) for _ in range(tests) for part in np.split(rng.permutation(n), n // size)]
+    ill = rng.random(n) < 0.03
+    groups = []
+    for own in sets:
+        positive, some = ill[own].any(), np.arange(size + 1) > 0
+        with np.errstate(divide="ignore"):
+            groups.append(tt.Group(own, np.log(np.where(some == positive, 1.0 - noise, noise))))
+    return tt.FactorGraph(np.full(n, np.log(0.03 / 0.97)) + 0.5 * rng.normal(size=n), groups)
+
+
+@pytest.mark.parametrize(
+    ("n", "tests", "size", "noise", "width"),
+    [(96, 2, 8, 0.04, 2**12), (144, 2, 12, 0.04, 2**14), (200, 3, 10, 0.0, 2**10)],
+)
+def test_pooled_tests_are_exact(n, tests, size, noise, width):
+    graph = pools(n, tests, size, noise, 0)
+    exact = graph.exact()
+    assert exact.width == graph.width <= width
+    drawn = exact.sample(4000, rng=0)
+    p = exact.marginals
+    assert np.abs(drawn.mean(0) - p).max() < 6 * np.sqrt((p * (1 - p)).max() / 4000) + 1e-9
+    law = np.exp(exact.count_log_probs(0))
+    assert law.sum() == pytest.approx(1.0)
+    assert law @ np.arange(len(law)) == pytest.approx(p[graph.members(0)].sum(), abs=1e-10)
+
+
+def test_infer_says_which_method_it_used():
+    graph = pools(96, 2, 8, 0.04, 0)
+    assert graph.infer().method == "exact"
+    with pytest.warns(UserWarning, match="cycles"):
+        rough = graph.infer(limit=10)
+    assert rough.method == "belief propagation"
+    assert not rough.reliable
+    assert "UNRELIABLE" in repr(rough)
+    assert np.abs(rough.marginals - graph.exact().marginals).max() > 0.05
+
+
+def test_draws_by_chains_agree_with_the_exact_marginals():
+    graph = pools(48, 2, 8, 0.04, 1)
+    samples = graph.sample(800, rng=0, limit=4, chains=4, warm_up=5)
+    assert samples.method == "gibbs"
+    assert samples.rhat.max() < 1.1
+    error = np.abs(samples.draws.mean(0) - graph.exact().marginals)
+    assert (error < 5 * np.sqrt(0.25 / np.maximum(samples.effective_size, 1)) + 0.01).all()
+    assert graph.sample(3, rng=0).method == "exact"
