@@ -106,7 +106,9 @@ def frontier_forward(before: Float64, step: Any, weight: Float64) -> tuple[Float
     """The states of a frontier after a step, the largest of them and the smallest that is positive."""
     runs, places = step.layout
     total = np.bincount(step.kind, weight)
-    return _extension().frontier_forward(before, runs, places, total, step.new_size, config.threads(), config.level())
+    return _extension().frontier_forward(
+        before, runs, places, total, step.new_size, config.threads(), config.level()
+    )
 
 
 def frontier_backward(

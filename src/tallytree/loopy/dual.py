@@ -22,8 +22,8 @@ from .._progress import Report, stoppable
 from ..arrays import Bools, Float64, Ints
 from ..checks.sums import read_only
 from ..errors import InfeasibleError, TallyTreeError
-from .factor_graph import FactorGraph
 from .bounds import Split, descend, split
+from .factor_graph import FactorGraph
 from .propagation import check_run
 
 
