@@ -324,3 +324,8 @@ def test_samples_of_a_sparse_problem_are_matrices():
     assert problem.sample(None, rng=0).shape == (2, 3)
     with pytest.raises(tt.ParameterError, match="a number or None for a sparse problem"):
         problem.sample((2, 3))
+
+
+def test_forbidden_must_be_truth_values():
+    with pytest.raises(tt.ParameterError, match="truth values"):
+        tt.assignment(np.zeros((2, 2)), forbidden=[[0.5, 0.0], [0.0, 0.0]])

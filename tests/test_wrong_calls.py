@@ -189,11 +189,11 @@ TRAPS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "classes that the fit has not": (
         lambda: conditional_of_classes().model(np.ones((2, 2)), [0, 2]),
-        "`classes` must be classes of the fit, 0 to 1; 2 arrived",
+        "classes of the fit from 0 to 1, shape (2,); entry 1 is 2",
     ),
     "classes from behind": (
         lambda: conditional_of_classes().model(np.ones((2, 2)), [0, -1]),
-        "`classes` must be an array of whole numbers of at least 0",
+        "classes of the fit from 0 to 1, shape (2,); entry 1 is -1",
     ),
     "classes left out": (
         lambda: conditional_of_classes().model(np.ones((2, 2))),
@@ -250,11 +250,13 @@ def test_a_conditional_fit_is_asked_about_rows_like_its_own():
     new = rng.normal(size=(4, 2))
     with pytest.raises(tt.ParameterError, match="class of every row, as in the fit"):
         own.model(new)
-    with pytest.raises(tt.ParameterError, match="0 to 1; 2 arrived"):
+    with pytest.raises(tt.ParameterError, match="from 0 to 1"):
         own.model(new, [0, 1, 2, 0])
     with pytest.raises(tt.ParameterError, match="`classes`"):
         own.model(new, [0, 1, -1, 0])
-    with pytest.raises(tt.ParameterError, match=r"shape \(N, 2\), as in the fit; shape \(4, 1\) arrived"):
+    with pytest.raises(
+        tt.ParameterError, match=r"shape \(N, 2\); an array of shape \(4, 1\) .* must be those of the fit"
+    ):
         own.model(new[:, :1], [0, 1, 1, 0])
     with pytest.raises(tt.ParameterError, match=r"shape \(N, 3, 2\)"):
         shared.model(new)

@@ -351,8 +351,7 @@ def read_cells(affinity: Any, forbidden: Any) -> Cells:
     values = logits_without_masks(values)
     allowed = values > -math.inf
     if forbidden is not None:
-        truth = checks.Entries("truth values", 0, 1, dtype=np.bool_)
-        allowed &= ~checks.array("forbidden", dense(forbidden), shape, truth)[row, column]
+        allowed &= ~checks.flags("forbidden", dense(forbidden), *shape)[row, column]
     return Cells(shape, row[allowed], column[allowed], values[allowed].copy())
 
 

@@ -236,9 +236,9 @@ def _has_shape(shape: tuple[int, ...], wanted: tuple[Any, ...]) -> bool:
     return len(shape) == len(wanted) and all(isinstance(w, str) or w == own for w, own in zip(wanted, shape))
 
 
-def flags(name: str, value: Any, rows: int | str = "n") -> NDArray[np.bool_]:
-    """Truth values, (rows,); zeros and ones are taken for them."""
-    found = array(name, value, (rows,), Entries("truth values", 0, 1, "biuf", hint=" Compare them first."))
+def flags(name: str, value: Any, *shape: int | str) -> NDArray[np.bool_]:
+    """Truth values of this shape; zeros and ones are taken for them."""
+    found = array(name, value, shape, Entries("truth values", 0, 1, hint=" Compare them first."))
     if not np.isin(found, (0, 1)).all():
         raise ParameterError(
             f"`{name}` must be an array of truth values; other numbers than 0 and 1 arrived."

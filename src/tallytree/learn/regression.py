@@ -347,7 +347,8 @@ def _template(tree: CountTree, forest: Forest | None) -> CountModel:
 def _classes(classes: ArrayLike | None, n: int, most: int = 2**62) -> Ints:
     if classes is None:
         return np.zeros(n, np.int64)
-    allowed = checks.Entries("classes of the fit from 0 on", 0, most, "iub", np.int64)
+    until = "on" if most == 2**62 else f"to {most}"
+    allowed = checks.Entries(f"classes of the fit from 0 {until}", 0, most, "iub", np.int64)
     return checks.array("classes", classes, (n,), allowed)
 
 
