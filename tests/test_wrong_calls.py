@@ -255,7 +255,7 @@ def test_a_conditional_fit_is_asked_about_rows_like_its_own():
     with pytest.raises(tt.ParameterError, match="`classes`"):
         own.model(new, [0, 1, -1, 0])
     with pytest.raises(
-        tt.ParameterError, match=r"shape \(N, 2\); an array of shape \(4, 1\) .* must be those of the fit"
+        tt.ParameterError, match=r"shape \(N, 2\); an array of shape \(4, 1\) .* those of the fit"
     ):
         own.model(new[:, :1], [0, 1, 1, 0])
     with pytest.raises(tt.ParameterError, match=r"shape \(N, 3, 2\)"):

@@ -1,4 +1,6 @@
-"""Compile every CUDA kernel for a GPU that is not here: python tools/compile_kernels.py [CAPABILITY ...]
+"""Compile every CUDA kernel for a GPU that is not here.
+
+    python tools/compile_kernels.py [CAPABILITY ...]
 
 The tests of the kernels run in Triton's interpreter, which checks what they compute, but not that they compile. This
 runs those tests once more, notes how each kernel is launched, and compiles every such variant for the named compute

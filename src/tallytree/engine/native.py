@@ -105,22 +105,17 @@ def max_plus(a: Float64, b: Float64, start: int, width: int) -> Float64:
 def frontier_forward(before: Float64, step: Any, weight: Float64) -> tuple[Float64, float, float]:
     """The states of a frontier after a step, the largest of them and the smallest that is positive."""
     runs, places = step.layout
-    total = np.bincount(step.kind, weight)
-    return _extension().frontier_forward(
-        before, runs, places, total, step.new_size, config.threads(), config.level()
-    )
+    found = _call("frontier_forward", before, runs, places, np.bincount(step.kind, weight), step.new_size)
+    return found[0], found[1], found[2]
 
 
 def frontier_backward(
     up: Float64, after: Float64, step: Any, weight: Float64
 ) -> tuple[Float64, Float64, float, float]:
     """Derivatives in the states before a step and in the weights of its transitions, and extremes as above."""
-    runs, places = step.layout
     total = np.bincount(step.kind, weight)
-    before, sums, *extremes = _extension().frontier_backward(
-        up, after, runs, places, total, config.threads(), config.level()
-    )
-    return before, sums[step.kind], *extremes
+    before, sums, largest, smallest = _call("frontier_backward", up, after, *step.layout, total)
+    return before, sums[step.kind], largest, smallest
 
 
 def flat_log_pmf(nu: Float64) -> Float64:

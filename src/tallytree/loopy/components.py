@@ -114,7 +114,7 @@ class Frontier(Caching):
         """Which variables belong to a single count; something must be left that opens every factor."""
         degree = np.bincount(np.concatenate(sets), minlength=len(self.logits))
         degree[[v for s in pairs for v in s]] = 2
-        alone = degree == 1
+        alone: Bools = degree == 1
         alone[[int(s[0]) for s in sets if alone[s].all()]] = False
         return alone
 
@@ -165,7 +165,8 @@ class Frontier(Caching):
         """Log-weights of the number of variables that are on, or of the best configuration of each number."""
         own = self.logits[variables]
         if maxima:
-            return np.concatenate([[0.0], np.cumsum(np.sort(own)[::-1])]) + log_expit(-own).sum()
+            best = np.concatenate([[0.0], np.cumsum(np.sort(own)[::-1])])
+            return np.asarray(best + log_expit(-own).sum())
         if len(own) == 1:
             return np.array([log_expit(-own[0]), log_expit(own[0])])
         return np.asarray(CountModel(own).count_log_probs())
@@ -251,7 +252,8 @@ class Frontier(Caching):
 
     def mode(self) -> States:
         """A configuration of largest weight, (n,)."""
-        return self._configurations(passes.Tape(self.steps(maxima=True), maxima=True), 1, None)[0]
+        best: States = self._configurations(passes.Tape(self.steps(maxima=True), maxima=True), 1, None)[0]
+        return best
 
     def _configurations(self, tape: passes.Tape, size: int, rng: np.random.Generator | None) -> States:
         out = np.empty((size, len(self.logits)), np.uint8)

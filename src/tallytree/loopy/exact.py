@@ -338,7 +338,7 @@ class ExactResult(Caching):
         >>> graph.exact().mode()
         array([0, 1, 0], dtype=uint8)
         """
-        out = (self._reduction.value == 1).astype(np.uint8)
+        out: States = (self._reduction.value == 1).astype(np.uint8)
         for component, part in zip(self._reduction.components, self._parts):
             out[component.variables] = part.mode()
         return out

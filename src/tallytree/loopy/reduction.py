@@ -135,7 +135,7 @@ def _by_pair(pair: Ints, table: Float64, value: Ints) -> list[tuple[int, int]]:
         raise InfeasibleError(
             f"The table of the pair {pair.tolist()} allows nothing that the other factors leave."
         )
-    sides = [(int(v), allowed.any(1 - axis)) for axis, v in enumerate(pair)]
+    sides = [(int(v), np.ravel(allowed.any(1 - axis))) for axis, v in enumerate(pair)]
     return [(v, int(side[1])) for v, side in sides if value[v] < 0 and side.sum() == 1]
 
 

@@ -33,7 +33,7 @@ class Incidence:
     def growth(self, factor: Ints, read: Ints, members: Ints) -> Float64:
         """Growth of the frontier, in log-states, when factors that have read some members read some more."""
         at = self.start[factor] + read
-        return self.log_states[at + members] - np.where(read > 0, self.log_states[at], 0.0)
+        return np.asarray(self.log_states[at + members] - np.where(read > 0, self.log_states[at], 0.0))
 
     def widths(self, order: Ints) -> Float64:
         """Log-states of the frontier while each block is read."""
@@ -49,7 +49,8 @@ class Incidence:
         opening = np.where(read == 0, self.log_states[self.start[factor]], 0.0)
         after = np.cumsum(growth)
         # Factors that a block opens are there in their first states before it is read.
-        return np.maximum(after, after - growth + np.bincount(when, opening, minlength=self.n_blocks))
+        opened = after - growth + np.bincount(when, opening, minlength=self.n_blocks)
+        return np.asarray(np.maximum(after, opened))
 
     def price(self, order: Ints) -> float:
         """Logarithm of the number of states of all frontiers together."""

@@ -106,8 +106,8 @@ def _checked(before: Weights, values: Float64, largest: float, smallest: float) 
 def _cells(step: Step) -> Iterator[tuple[Any, Any]]:
     """Where each transition begins and ends, for all states of the rest."""
     ends = [(step.shape, step.source), (step.new_shape, step.target)]
-    for pair in zip(*(zip(*step.local(shape, flat)) for shape, flat in ends)):
-        yield tuple(_index(len(step.shape), step.touched, at) for at in pair)
+    for begin, end in zip(*(zip(*step.local(shape, flat)) for shape, flat in ends)):
+        yield _index(len(step.shape), step.touched, begin), _index(len(step.shape), step.touched, end)
 
 
 def _index(axes: int, touched: tuple[int, ...], at: tuple[int, ...]) -> tuple[Any, ...]:
@@ -201,10 +201,10 @@ def walks(tape: Tape, size: int, uniform: np.random.Generator | None) -> dict[in
 
 def _picked(logs: Float64, uniform: np.random.Generator | None) -> Ints:
     if uniform is None:
-        return np.argmax(logs, -1)
+        return np.asarray(np.argmax(logs, -1))
     weights = np.cumsum(np.exp(logs - logs.max(-1, keepdims=True)), -1)
     chosen = (uniform.random(len(logs)) * weights[:, -1])[:, None] < weights
-    return np.argmax(chosen, -1)
+    return np.asarray(np.argmax(chosen, -1))
 
 
 def _predecessors(step: Step, cell: Ints, ways: Ints) -> tuple[Ints, Ints]:

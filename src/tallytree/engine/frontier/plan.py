@@ -55,8 +55,7 @@ class Step(Caching):
     def kind(self) -> Ints:
         """Number of the (source, target) of every transition, (t,): several may differ in what is on alone."""
         touched = math.prod(self.new_shape[i] for i in self.touched)
-        _, kind = np.unique(self.source * touched + self.target, return_inverse=True)
-        return kind
+        return np.asarray(np.unique(self.source * touched + self.target, return_inverse=True)[1])
 
     @cached
     def layout(self) -> tuple[Ints, Ints]:
@@ -148,17 +147,17 @@ def _reading(
             gain = (gain[:, None] + more).reshape(-1)
         source = np.flatnonzero((target >= 0) & (gain > -math.inf))
         parts.append((source, target[source], np.full(len(source), on), gain[source]))
-    source, target, on, gain = (np.concatenate(part) for part in zip(*parts))
+    source, target, which, gain = (np.concatenate(part) for part in zip(*parts))
     # Every state has a transition, if one of weight zero: the engine writes each state once.
     nowhere = np.setdiff1d(np.arange(math.prod(old)), source)
     never = np.setdiff1d(np.arange(math.prod(new)), target)
     none = np.zeros(len(nowhere) + len(never), np.int64)
     source = np.concatenate([source, nowhere, np.zeros_like(never)])
     target = np.concatenate([target, np.zeros_like(nowhere), never])
-    on, gain = np.concatenate([on, none]), np.concatenate([gain, np.full(len(none), -math.inf)])
+    which, gain = np.concatenate([which, none]), np.concatenate([gain, np.full(len(none), -math.inf)])
     return Step(
         block, -1, _between(runs, old), _between(runs, new), tuple(range(1, 2 * len(places), 2)),
-        source, target, on, gain,
+        source, target, which, gain,
     )  # fmt: skip
 
 
