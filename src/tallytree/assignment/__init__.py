@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .problem import Assignment as Assignment
     from .results import AssignmentBeliefs as AssignmentBeliefs
     from .results import AssignmentBounds as AssignmentBounds
+    from .results import AssignmentExact as AssignmentExact
     from .results import AssignmentMode as AssignmentMode
     from .results import GibbsMarginals as GibbsMarginals
 
@@ -20,6 +21,7 @@ __all__ = [
     "Assignment",
     "AssignmentBeliefs",
     "AssignmentBounds",
+    "AssignmentExact",
     "AssignmentMode",
     "ErgodicityWarning",
     "GibbsMarginals",
@@ -47,9 +49,9 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
     Returns
     -------
     Assignment
-        Its methods are ``loopy_bp`` (marginals), ``bounds``, ``mode`` (the best assignment, exact),
-        ``dual_decomposition``, ``sample``, ``gibbs_marginals``, and the baselines ``node_marginals`` and
-        ``lp_marginals``.
+        Its methods are ``infer`` (exact where that is cheap), ``exact``, ``loopy_bp`` (approximate marginals),
+        ``bounds``, ``mode`` (the best assignment, exact), ``dual_decomposition``, ``sample``, ``gibbs_marginals``, and
+        the baselines ``node_marginals`` and ``lp_marginals``.
 
     Raises
     ------
@@ -82,8 +84,10 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
     >>> problem = tt.assignment(scores, rows=tt.between(2, 4), columns=tt.exactly(2))
     >>> problem
     Assignment(shape=(4, 6), n_cells=24, n_free=24)
-    >>> beliefs = problem.loopy_bp()
-    >>> beliefs.column_counts.round(6)
+    >>> result = problem.infer()
+    >>> result
+    AssignmentExact(exact, log_partition=24.2063, width=960)
+    >>> result.column_counts.round(6)
     array([2., 2., 2., 2., 2., 2.])
     >>> problem.mode().cells.sum(axis=1)
     array([2, 4, 4, 2])

@@ -13,16 +13,16 @@ from scipy.special import expit
 
 from .. import checks, display
 from .._progress import Iterations, Report, stoppable
-from ..arrays import Bools, Float64, Size
+from ..arrays import Bools, Float64, Size, States
 from ..checks.sums import read_only
 from ..errors import ParameterError
-from ..loopy import dual_decomposition, holder_bound, loopy_bp
+from ..loopy import ExactResult, LoopyResult, dual_decomposition, holder_bound, loopy_bp
 from ..loopy.dual import best_configuration
 from ..loopy.factor_graph import FactorGraph
 from ..memo import cached
 from ..models.base import Value
 from . import gibbs, reduction
-from .results import AssignmentBeliefs, AssignmentBounds, AssignmentMode, GibbsMarginals
+from .results import AssignmentBeliefs, AssignmentBounds, AssignmentExact, AssignmentMode, GibbsMarginals
 
 
 class Assignment(Value):
@@ -162,6 +162,104 @@ class Assignment(Value):
             return -math.inf
         return self._weight(on)
 
+    @property
+    def width(self) -> int:
+        """States of the widest frontier that exact answers need, their price.
+
+        See Also
+        --------
+        exact, infer, tallytree.FactorGraph.width
+
+        Notes
+        -----
+        A matrix with few rows is narrow: with ``exactly(k_i)`` in the rows and ``at_most(1)`` in the columns the width
+        is about twice the product of all ``k_i + 1``, however many columns there are; with few columns likewise.
+
+        Examples
+        --------
+        >>> tt.assignment(np.zeros((2, 50)), rows=tt.exactly(3), columns=tt.at_most(1)).width
+        32
+        """
+        return self.graph.width
+
+    def exact(self, limit: float | None = None) -> AssignmentExact:
+        """Exact marginals, log Z, draws and the best assignment, along a frontier of counts.
+
+        Parameters
+        ----------
+        limit : float, optional
+            States of the widest frontier at most; default 2^22, which takes seconds and less than a gigabyte.
+
+        Returns
+        -------
+        AssignmentExact
+            The answers.
+
+        Raises
+        ------
+        StructureError
+            If the frontier is wider than the limit; the message names its width.
+        InfeasibleError
+            If no assignment meets the counts.
+        ParameterError
+            If ``limit`` is not a positive number.
+
+        See Also
+        --------
+        width, infer, loopy_bp
+
+        Notes
+        -----
+        Cost: free cells times :attr:`width`. Accuracy: 1e-12.
+
+        Examples
+        --------
+        >>> exact = tt.assignment(np.zeros((3, 3)), rows=tt.exactly(1), columns=tt.exactly(1)).exact()
+        >>> round(float(np.exp(exact.log_partition)), 6)  # the permanent, 3!
+        6.0
+        """
+        return self._exact(self.graph.exact(limit))
+
+    def infer(self, limit: float | None = None, **options: Any) -> AssignmentExact | AssignmentBeliefs:
+        """Exact answers where they are cheap, belief propagation elsewhere; the result says which.
+
+        Parameters
+        ----------
+        limit : float, optional
+            States of the widest frontier up to which answers are exact; default 2^22.
+        **options
+            Passed to :func:`~tallytree.loopy_bp` where that is used.
+
+        Returns
+        -------
+        AssignmentExact or AssignmentBeliefs
+            Both have ``method``, ``marginals``, ``log_odds``, ``row_counts`` and ``column_counts``.
+
+        Raises
+        ------
+        InfeasibleError
+            If no assignment meets the counts.
+        ParameterError
+            If an argument has the wrong type or value.
+
+        Warns
+        -----
+        UserWarning
+            If belief propagation was used and its beliefs differ from exact ones on pieces of the matrix.
+
+        See Also
+        --------
+        exact, loopy_bp
+
+        Examples
+        --------
+        >>> problem = tt.assignment(np.zeros((3, 40)), rows=tt.exactly(2), columns=tt.at_most(1))
+        >>> problem.infer().method, problem.infer(limit=10).method
+        ('exact', 'belief propagation')
+        """
+        found = self.graph.infer(limit, **options)
+        return self._exact(found) if isinstance(found, ExactResult) else self._beliefs(found)
+
     def loopy_bp(self, **options: Any) -> AssignmentBeliefs:
         """Approximate marginals by loopy belief propagation; options as in :func:`tallytree.loopy_bp`.
 
@@ -182,7 +280,7 @@ class Assignment(Value):
 
         See Also
         --------
-        bounds, gibbs_marginals, tallytree.loopy_bp
+        exact, bounds, gibbs_marginals, tallytree.loopy_bp
 
         Notes
         -----
@@ -196,23 +294,27 @@ class Assignment(Value):
         array([[0.5, 0.5, 0.5, 0.5],
                [0.5, 0.5, 0.5, 0.5]])
         """
-        found = loopy_bp(self.graph, **options)
-        odds = self._scatter(found.log_odds, math.inf, -math.inf)
+        return self._beliefs(loopy_bp(self.graph, **options))
+
+    def _exact(self, found: ExactResult) -> AssignmentExact:
+        shaped = self._expected(found.log_odds)
+        return AssignmentExact(*shaped, found.log_partition + self._reduced.constant, found, self)
+
+    def _beliefs(self, found: LoopyResult) -> AssignmentBeliefs:
+        constant = self._reduced.constant
+        bethe, lower = found.bethe_log_partition + constant, found.lower_bound + constant
+        return AssignmentBeliefs(*self._expected(found.log_odds), bethe, lower, found)
+
+    def _expected(self, log_odds: Float64) -> tuple[Any, Any, Float64, Float64]:
+        """Marginals, log-odds, and expected counts of rows and columns, from the log-odds of the free cells."""
+        odds = self._scatter(log_odds, math.inf, -math.inf)
         marginals = np.asarray(expit(odds))
         row_counts, column_counts = (
             np.asarray(np.bincount(at, marginals, minlength=n), np.float64)
             for at, n in zip(self._cells.places, self.shape)
         )
         read_only(row_counts, column_counts)
-        return AssignmentBeliefs(
-            self._matrix(marginals, 0.0),
-            self._matrix(odds, -math.inf),
-            row_counts,
-            column_counts,
-            found.bethe_log_partition + self._reduced.constant,
-            found.lower_bound + self._reduced.constant,
-            found,
-        )
+        return self._matrix(marginals, 0.0), self._matrix(odds, -math.inf), row_counts, column_counts
 
     def bounds(self, **options: Any) -> AssignmentBounds:
         """Upper bound of log Z and, where its condition holds, a lower one.
@@ -280,7 +382,9 @@ class Assignment(Value):
         array([[ True, False],
                [False,  True]])
         """
-        on = self._best_cells
+        return self._best(self._best_cells)
+
+    def _best(self, on: Bools) -> AssignmentMode:
         weight = self._weight(on)
         return self._chosen_cells(on, weight, weight)
 
@@ -411,12 +515,13 @@ class Assignment(Value):
 
         See Also
         --------
-        mode, gibbs_marginals
+        AssignmentExact.sample, mode, gibbs_marginals
 
         Notes
         -----
         Cost: O(I J K) per sweep and chain. Accuracy: the chains have the right limit; how close they are after
-        ``burn_in`` sweeps is not certified. Warns where some assignments cannot be reached.
+        ``burn_in`` sweeps is not certified. Warns where some assignments cannot be reached. For narrow matrices
+        ``problem.exact().sample(size)`` draws independent assignments from the exact law.
 
         Examples
         --------
@@ -427,11 +532,7 @@ class Assignment(Value):
                [1, 1],
                [1, 1]])
         """
-        lead, every = checks.shape("size", size), checks.integer("thin", thin, 1)
-        if self._sparse and len(lead) > 1:
-            raise ParameterError(
-                f"`size` must be a number or None for a sparse problem, whose samples are a list; {size!r} arrived."
-            )
+        lead, every = self._lead(size), checks.integer("thin", thin, 1)
         count = math.prod(lead)
         parallel = min(count, 64) if chains is None else checks.integer("chains", chains, 1)
         burn = checks.integer("burn_in", burn_in, 0)
@@ -445,11 +546,33 @@ class Assignment(Value):
                     kept.append(y[:left].copy())
                     left -= len(kept[-1])
                 shown.update(s, math.nan)
-        out = np.concatenate(kept) if kept else np.zeros((0, *self.shape), bool)
+        return self._drawn(np.concatenate(kept) if kept else np.zeros((0, *self.shape), bool), lead)
+
+    def _lead(self, size: Size) -> tuple[int, ...]:
+        lead = checks.shape("size", size)
+        if self._sparse and len(lead) > 1:
+            raise ParameterError(
+                f"`size` must be a number or None for a sparse problem, whose samples are a list; {size!r} arrived."
+            )
+        return lead
+
+    def _drawn(self, out: Bools, lead: tuple[int, ...]) -> Any:
+        """Matrices (n, I, J) in the form of the affinities, with the axes of the size that was asked for."""
         if self._sparse:
             matrices = [sparse.csr_array(m) for m in out]
             return matrices if lead else matrices[0]
         return out.reshape(*lead, *self.shape)
+
+    def _exact_draws(self, result: ExactResult, size: Size, rng: Any) -> Any:
+        lead = self._lead(size)
+        draws: States = result.sample(math.prod(lead), rng)
+        out, (row, column) = np.zeros((len(draws), *self.shape), bool), self._cells.places
+        for cells, values in ((self._reduced.on, True), (self._reduced.free, draws)):
+            out[:, row[cells], column[cells]] = values
+        return self._drawn(out, lead)
+
+    def _exact_mode(self, result: ExactResult) -> AssignmentMode:
+        return self._best(self._scatter(result.mode() > 0, True, False))
 
     def gibbs_marginals(
         self,

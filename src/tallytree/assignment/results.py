@@ -4,11 +4,132 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import display
-from ..arrays import Float64
-from ..loopy import LoopyResult
+from ..arrays import Float64, Size
+from ..loopy import ExactResult, LoopyResult
+
+if TYPE_CHECKING:
+    from .problem import Assignment
+
+
+@dataclass(frozen=True, eq=False)
+class AssignmentExact:
+    """Exact answers about an assignment.
+
+    Attributes
+    ----------
+    marginals : (I, J)
+        P(y_ij = 1).
+    log_odds : (I, J)
+        Their log-odds; ``-inf`` for cells that no feasible assignment uses, ``inf`` for those that all use.
+    row_counts, column_counts : (I,), (J,)
+        Expected counts.
+    log_partition : float
+        Log Z.
+    result : ExactResult
+        The same about the free cells alone, with joint answers such as ``pairwise`` and ``count_log_probs``.
+    problem : Assignment
+        The assignment.
+
+    See Also
+    --------
+    tallytree.assignment.Assignment.exact
+    tallytree.loopy.ExactResult
+
+    Examples
+    --------
+    >>> exact = tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1)).exact()
+    >>> exact.row_counts, round(float(np.exp(exact.log_partition)), 6)  # six assignments
+    (array([2., 2.]), 6.0)
+    """
+
+    marginals: Any
+    log_odds: Any
+    row_counts: Float64
+    column_counts: Float64
+    log_partition: float
+    result: ExactResult
+    problem: Assignment
+
+    @property
+    def method(self) -> str:
+        """How the answers were found: "exact"."""
+        return self.result.method
+
+    @property
+    def width(self) -> int:
+        """States of the widest frontier.
+
+        See Also
+        --------
+        tallytree.assignment.Assignment.width
+
+        Examples
+        --------
+        >>> tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1)).exact().width
+        12
+        """
+        return self.result.width
+
+    def sample(self, size: Size = 1, rng: Any = None) -> Any:
+        """Independent exact draws.
+
+        Parameters
+        ----------
+        size : int, tuple of int or None
+            Number of assignments; None draws one, without an axis for it. No tuple for a sparse problem.
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
+            Source of randomness.
+
+        Returns
+        -------
+        (size..., I, J) array of bool, or a list of sparse matrices for a sparse problem
+            Assignments.
+
+        Raises
+        ------
+        ParameterError
+            If ``size`` or ``rng`` cannot be used.
+
+        See Also
+        --------
+        mode, tallytree.assignment.Assignment.sample
+
+        Examples
+        --------
+        >>> exact = tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1), columns=tt.at_most(1)).exact()
+        >>> exact.sample(4, rng=0).sum(axis=(1, 2))
+        array([2, 2, 2, 2])
+        """
+        return self.problem._exact_draws(self.result, size, rng)
+
+    def mode(self) -> AssignmentMode:
+        """A most probable assignment, by maxima along the same frontier.
+
+        Returns
+        -------
+        AssignmentMode
+            The assignment, its affinity and its log-weight.
+
+        See Also
+        --------
+        sample, tallytree.assignment.Assignment.mode
+
+        Examples
+        --------
+        >>> problem = tt.assignment([[3.0, 1.0], [2.0, 2.5]], rows=tt.exactly(1), columns=tt.exactly(1))
+        >>> problem.exact().mode().affinity
+        5.5
+        """
+        return self.problem._exact_mode(self.result)
+
+    def __repr__(self) -> str:
+        return f"AssignmentExact(exact, log_partition={self.log_partition:.6g}, width={self.width})"
+
+    def _repr_html_(self) -> str:
+        return display.matrix_page(self, self.marginals, "P(cell is on), exact")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +172,11 @@ class AssignmentBeliefs:
     result: LoopyResult
 
     @property
+    def method(self) -> str:
+        """How the answers were found: "belief propagation"."""
+        return self.result.method
+
+    @property
     def converged(self) -> bool:
         """Whether the last change of the messages was within the tolerance."""
         return self.result.converged
@@ -61,7 +187,8 @@ class AssignmentBeliefs:
         return self.result.iterations
 
     def __repr__(self) -> str:
-        return f"AssignmentBeliefs(bethe_log_partition={self.bethe_log_partition:.6g}, {self.result!r})"
+        bethe = f"bethe_log_partition={self.bethe_log_partition:.6g}"
+        return f"AssignmentBeliefs({self.method}, {bethe}, {self.result!r})"
 
     def _repr_html_(self) -> str:
         return display.matrix_page(self, self.marginals, "P(cell is on), approximate", self.result.trace)

@@ -31,6 +31,7 @@ _BOUNDS = (UpperBound, LowerBound)
 _HINTS = {
     "Assignment": " Use `assignment_heatmap` with what its `loopy_bp()` returns.",
     "AssignmentBeliefs": " Use `assignment_heatmap` for it.",
+    "AssignmentExact": " Use `assignment_heatmap` for it.",
     "FactorGraph": " Its answers are approximate: draw what `loopy_bp(graph)` returns.",
     "RaggedBatch": " Take one of its models, such as batch[0].",
     "ChunkedCountModel": " Its `marginals` come in chunks; `count_distribution` draws its count.",
