@@ -210,6 +210,48 @@ def test_infer_says_which_method_it_used():
     assert np.abs(rough.marginals - graph.exact().marginals).max() > 0.05
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_of_log_z_and_intervals_of_marginals_contain_the_truth(seed):
+    finite = 0
+    for case, graph in cases(200 + seed, 15):
+        truth = solve(case)
+        if truth is None:
+            continue
+        log_z, marginals, _ = truth
+        beliefs = tt.loopy_bp(graph)
+        lower, upper = beliefs.log_partition_bounds()
+        rounding = 1e-9 * (1.0 + abs(log_z))
+        assert lower - rounding <= log_z <= upper + rounding
+        low, high = beliefs.marginal_bounds()
+        assert (low - 1e-9 <= marginals).all()
+        assert (marginals <= high + 1e-9).all()
+        finite += lower > -math.inf
+    assert finite > 5
+
+
+def test_intervals_are_narrow_where_groups_hardly_overlap_and_decided_by_constraints():
+    groups = [tt.Group([0, 1, 2], tt.gaussian(1, 2)), tt.Group([2, 3, 4], tt.gaussian(1, 2))]
+    graph = tt.FactorGraph([0.3, -0.2, 0.1, 0.5, -1.0], groups)
+    low, high = tt.loopy_bp(graph).marginal_bounds([1, 3])
+    assert ((low <= graph.exact().marginals[[1, 3]]) & (graph.exact().marginals[[1, 3]] <= high)).all()
+    assert (high - low).max() < 0.1
+    groups = [tt.Group([0, 1], tt.exactly(2)), tt.Group([1, 2], tt.exactly(1))]
+    low, high = tt.loopy_bp(tt.FactorGraph([-3.0, -3.0, -np.inf], groups)).marginal_bounds()
+    np.testing.assert_array_equal(low, [1.0, 1.0, 0.0])
+    np.testing.assert_array_equal(high, [1.0, 1.0, 0.0])
+    with pytest.raises(tt.InfeasibleError):
+        tt.loopy_bp(
+            tt.FactorGraph(np.zeros(2), [groups[0], tt.Group([0, 1], tt.exactly(1))])
+        ).marginal_bounds()
+
+
+def test_notebooks_show_the_caution_of_unreliable_beliefs():
+    beliefs = tt.loopy_bp(pools(96, 2, 8, 0.04, 0))
+    assert "not to be relied on" in beliefs.caution
+    assert "not to be relied on" in beliefs._repr_html_()
+    assert "relied on" not in tt.loopy_bp(beliefs.graph, semiring="max")._repr_html_()
+
+
 def test_draws_by_chains_agree_with_the_exact_marginals():
     graph = pools(48, 2, 8, 0.04, 1)
     samples = graph.sample(800, rng=0, limit=4, chains=4, warm_up=5)

@@ -380,8 +380,10 @@ def _edges(forest: Any, n: int) -> str:
 
 
 @_page_of
-def marginals_page(result: Any, changes: Any = None) -> Iterator[str]:
-    """A result about single variables, with the changes of every sweep where they are known."""
+def marginals_page(result: Any, changes: Any = None, caution: str = "") -> Iterator[str]:
+    """A result about single variables, what speaks against it, and the changes of every sweep where they are known."""
+    if caution:
+        yield f'<p style="margin:0 0 0.5em">{escape(caution)}</p>'
     yield bars_of_variables(result.marginals, "P(variable is on), approximate")
     yield _trace(changes, "change of a sweep", logarithmic=True)
 

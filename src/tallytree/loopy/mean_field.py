@@ -253,13 +253,14 @@ def _terms(graph: FactorGraph, kept: list[int]) -> list[Term]:
         home[members_of[a]] = members_of[a][:1]
     found: list[Term] = []
     for a in (a for a in range(graph.n_groups + graph.n_edges) if a not in set(kept)):
-        for members, table in _tables_of(graph, a):
+        for members, table in tables_of(graph, a):
             _check_term(graph, a, members, table, home[members])
             found.append((members, table))
     return found
 
 
-def _tables_of(graph: FactorGraph, factor: int) -> list[Term]:
+def tables_of(graph: FactorGraph, factor: int) -> list[Term]:
+    """The members and tables that a factor consists of: a model has one for each of its groups and edges."""
     if factor >= graph.n_groups:
         return [(graph.pairs[factor - graph.n_groups], graph.pair_tables[factor - graph.n_groups])]
     at, table, model = graph.members(factor), graph.tables[factor], graph.models[factor]

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from .. import checks, display
 from .._progress import Report, stoppable
 from ..arrays import Float64
+from ..checks import configurations
 from ..checks.sums import read_only
 from ..errors import ParameterError
 from ..memo import Caching, cached
@@ -194,6 +195,87 @@ class LoopyResult(Caching):
         value = self.bethe_log_partition
         return value - rounding if rounding > _ROUNDING * (1.0 + abs(value)) else value
 
+    def log_partition_bounds(self) -> tuple[float, float]:
+        """Lower and upper bound of log Z.
+
+        Below the better of mean field and, where it is a bound, the Bethe value; above that of Hoelder's inequality.
+
+        Returns
+        -------
+        tuple of float
+            Lower bound, ``-inf`` where none is known, and upper bound.
+
+        Raises
+        ------
+        InfeasibleError
+            If the constraints show that no configuration is possible.
+
+        See Also
+        --------
+        lower_bound, marginal_bounds, loopy.holder_bound, loopy.mean_field
+
+        Notes
+        -----
+        Cost: one run of :func:`~tallytree.loopy.holder_bound` and of :func:`~tallytree.loopy.mean_field`.
+        Mean field keeps the factors that forbid something; where these overlap it has no bound.
+
+        Examples
+        --------
+        >>> groups = [tt.Group(g, tt.gaussian(1, 1)) for g in ([0, 1], [1, 2], [0, 2])]
+        >>> low, high = tt.loopy_bp(tt.FactorGraph(np.zeros(3), groups)).log_partition_bounds()
+        >>> bool(low <= tt.FactorGraph(np.zeros(3), groups).exact().log_partition <= high)
+        True
+        """
+        from .intervals import log_partition_bounds
+
+        lower, upper = log_partition_bounds(self.graph)
+        return min(max(lower, self.lower_bound), upper), upper
+
+    def marginal_bounds(self, variables: ArrayLike | None = None) -> tuple[Float64, Float64]:
+        """Intervals that contain the exact marginals, whatever the beliefs.
+
+        With bounds ``L1 <= Z1 <= U1`` of the model whose variable is clamped to 1, and ``L0``, ``U0`` with it clamped
+        to 0, ``P(y_d = 1)`` lies in ``[L1 / (L1 + U0), U1 / (U1 + L0)]``.
+
+        Parameters
+        ----------
+        variables : int or array_like of int, optional
+            Which variables; default all.
+
+        Returns
+        -------
+        tuple of ndarray, (n,)
+            Lower and upper ends; 0 or 1 where no bound is known, both the same where a constraint decides.
+
+        Raises
+        ------
+        ParameterError
+            If these are no variables.
+        InfeasibleError
+            If the constraints show that no configuration is possible.
+
+        See Also
+        --------
+        log_partition_bounds, deviation, FactorGraph.exact
+
+        Notes
+        -----
+        Cost: :meth:`log_partition_bounds` twice for every variable. Accuracy: bounds, up to the rounding of log Z;
+        they are wide where many factors overlap.
+
+        Examples
+        --------
+        >>> groups = [tt.Group(g, tt.gaussian(1, 1)) for g in ([0, 1], [1, 2], [0, 2])]
+        >>> graph = tt.FactorGraph(np.zeros(3), groups)
+        >>> low, high = tt.loopy_bp(graph).marginal_bounds(0)
+        >>> bool(low[0] <= graph.exact().marginals[0] <= high[0])
+        True
+        """
+        from .intervals import marginal_bounds
+
+        asked = np.atleast_1d(configurations.variables(variables, self.graph.n_variables, "variables"))
+        return marginal_bounds(self.graph, asked)
+
     @property
     def method(self) -> str:
         """How the answers were found: "belief propagation"."""
@@ -367,7 +449,7 @@ class LoopyResult(Caching):
         return f"LoopyResult({state} after {self.iterations} iterations, last change {change}{doubt})"
 
     def _repr_html_(self) -> str:
-        return display.marginals_page(self, self.trace)
+        return display.marginals_page(self, self.trace, "" if self.semiring == "max" else self.caution)
 
 
 def loopy_bp(
