@@ -58,7 +58,8 @@ def deviation(graph: FactorGraph, structure: Layout, messages: Float64, log_odds
             for b in p.batches
         ]
     )
-    worst, undecided = 0.0, np.flatnonzero((np.abs(log_odds) < 20.0) & (structure.degree > 1))
+    # Beliefs may run away to 0 or 1 where no constraint decides, so that it is not they who say what is decided.
+    worst, undecided = 0.0, np.flatnonzero((reduced(graph).value < 0) & (structure.degree > 1))
     for v in rng.permutation(undecided)[:_PIECES]:
         reach = _reach(int(v), of, members)
         size = 2
