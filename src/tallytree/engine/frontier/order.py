@@ -10,6 +10,7 @@ _STARTS = 6  # greedy orders that are tried
 _CHEAP = np.log(
     2.0**13
 )  # states of all frontiers up to which looking for a better order takes longer than it saves
+_HOPELESS = np.log(2.0**80)  # and beyond which none that could be paid will be found
 _MOVES = 1500  # changes of the best of them that are tried
 
 
@@ -25,7 +26,11 @@ class Incidence:
         self.block = np.concatenate([*blocks, np.empty(0, np.int64)]).astype(np.int64)
         self.factor = np.repeat(np.arange(len(blocks)), [len(b) for b in blocks])
         self.members = sizes[self.block]
-        self.factors_of = [self.factor[self.block == v] for v in range(self.n_blocks)]
+        self.sizes, self.own_blocks = sizes, blocks
+        by_block = np.argsort(self.block, kind="stable")
+        self.factors_of = np.split(
+            self.factor[by_block], np.cumsum(np.bincount(self.block, minlength=self.n_blocks))[:-1]
+        )
         self.log_states = np.concatenate([*log_states, np.empty(0)])
         self.start = np.cumsum([0, *map(len, log_states)])[:-1].astype(np.int64)
         self._first = np.cumsum([0, *map(len, blocks)])[:-1].astype(np.int64)
@@ -39,9 +44,8 @@ class Incidence:
         """Log-states of the frontier while each block is read."""
         place = np.empty(self.n_blocks, np.int64)
         place[order] = np.arange(self.n_blocks)
-        rank = np.lexsort(
-            (place[self.block], self.factor)
-        )  # blocks of each factor in the order of their reading
+        # Blocks of each factor in the order of their reading.
+        rank = np.argsort(self.factor * self.n_blocks + place[self.block])
         members, factor = self.members[rank], self.factor[rank]
         total = np.cumsum(members) - members
         read, when = total - total[self._first][factor], place[self.block[rank]]
@@ -63,7 +67,7 @@ def elimination_order(graph: Incidence) -> Ints:
         return np.arange(graph.n_blocks)
     rng = np.random.default_rng(0)
     best = _greedy(graph, rng, 0)
-    if graph.price(best) <= _CHEAP:
+    if not _CHEAP < graph.price(best) < _HOPELESS:
         return best
     others = [_greedy(graph, rng, start) for start in range(1, _STARTS)]
     return _improved(graph, min([best, *others], key=graph.price), rng)
@@ -76,19 +80,24 @@ def _greedy(graph: Incidence, rng: np.random.Generator, start: int) -> Ints:
     total = np.bincount(graph.factor, graph.members, minlength=graph.n_factors).astype(np.int64)
     todo = np.ones(n, bool)
     noise = rng.random(n) * 1e-3 if start else np.arange(n) * 1e-9
+    change = np.bincount(
+        graph.block, graph.growth(graph.factor, read[graph.factor], graph.members), minlength=n
+    )
+    fewest = np.full(n, 4.0 * n)
+    np.minimum.at(fewest, graph.block, total[graph.factor] + n)
     order = np.empty(n, np.int64)
     for step in range(n):
-        left = todo[graph.block]
-        block, factor = graph.block[left], graph.factor[left]
-        change = np.bincount(block, graph.growth(factor, read[factor], graph.members[left]), minlength=n)
-        fewest = np.full(n, 4.0 * n)
-        np.minimum.at(fewest, block, (total - read)[factor] + np.where(read[factor] > 0, 0.0, n))
         key = change + 1e-2 * (1 + start % 3) ** 2 * fewest + noise
         if step == 0 and start >= 3:
             key = rng.random(n)
         v = int(np.argmin(np.where(todo, key, np.inf)))
         order[step], todo[v] = v, False
-        read[graph.factors_of[v]] += graph.members[graph.block == v]
+        for k in graph.factors_of[v]:  # what the others of its factors would change
+            left = graph.own_blocks[k][todo[graph.own_blocks[k]]]
+            members, before = graph.sizes[left], read[k]
+            read[k] += graph.sizes[v]
+            change[left] += graph.growth(k, read[k], members) - graph.growth(k, before, members)
+            fewest[left] = np.minimum(fewest[left], total[k] - read[k])
     return order
 
 
