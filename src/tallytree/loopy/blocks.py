@@ -136,7 +136,7 @@ class GraphSamples:
 
     Attributes
     ----------
-    draws : (*size, D) array of uint8
+    draws : (..., D) array of uint8
     method : str
         "exact": independent draws along a frontier of counts. "gibbs": chains that draw block after block.
     chains : int

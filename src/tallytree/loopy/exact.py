@@ -290,7 +290,7 @@ class ExactResult(Caching):
 
         Returns
         -------
-        ndarray of uint8, (*size, D)
+        ndarray of uint8, (..., D)
             Zeros and ones.
 
         Raises

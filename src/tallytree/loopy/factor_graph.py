@@ -401,7 +401,7 @@ class FactorGraph(Caching, Value):
 
         Notes
         -----
-        Cost: variables times :attr:`width`. Accuracy: 1e-12; see :attr:`ExactResult.error_bound`.
+        Cost: variables times :attr:`width`. Accuracy: 1e-12; see :attr:`tallytree.loopy.ExactResult.error_bound`.
 
         Examples
         --------
@@ -442,7 +442,7 @@ class FactorGraph(Caching, Value):
 
         See Also
         --------
-        exact, tallytree.loopy_bp, LoopyResult.deviation
+        exact, tallytree.loopy_bp, tallytree.loopy.LoopyResult.deviation
 
         Examples
         --------
@@ -502,7 +502,7 @@ class FactorGraph(Caching, Value):
 
         See Also
         --------
-        exact, GraphSamples
+        exact, tallytree.loopy.GraphSamples
 
         Notes
         -----
