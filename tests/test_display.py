@@ -166,6 +166,8 @@ def results():
         "statistics": model.expected_statistics,
         "statistics of a batch": CASES["batch"].expected_statistics,
         "statistics of none": CASES["empty"].expected_statistics,
+        "exact answers": graph.exact(),
+        "draws": graph.sample(5, rng=0),
         "beliefs": tt.loopy_bp(graph),
         "beliefs about nothing": tt.loopy_bp(alone),
         "max-product": tt.loopy_bp(graph, semiring="max"),

@@ -260,3 +260,28 @@ def test_draws_by_chains_agree_with_the_exact_marginals():
     error = np.abs(samples.draws.mean(0) - graph.exact().marginals)
     assert (error < 5 * np.sqrt(0.25 / np.maximum(samples.effective_size, 1)) + 0.01).all()
     assert graph.sample(3, rng=0).method == "exact"
+
+
+def test_variables_that_hold_many_groups_together_are_taken_at_both_values(engine):
+    """Thirty groups of four that two variables share with each other: given those, every group is by itself."""
+    rng = np.random.default_rng(3)
+    groups = [tt.Group([0, 1, 2 + 2 * g, 3 + 2 * g], rng.normal(size=5)) for g in range(30)]
+    graph = tt.FactorGraph(rng.normal(size=62), groups)
+    exact = ExactResult(graph)
+    assert len(exact._branches) == 4
+    log_z = []
+    for hub in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        total = float(np.dot(hub, graph.logits[:2]))
+        for g, group in enumerate(groups):
+            a, b = graph.logits[2 + 2 * g], graph.logits[3 + 2 * g]
+            table = np.asarray(group.potential)[sum(hub) :]
+            total += np.logaddexp.reduce([table[0], a + table[1], b + table[1], a + b + table[2]])
+        log_z.append(total)
+    assert exact.log_partition == pytest.approx(np.logaddexp.reduce(log_z), rel=1e-12)
+    p = np.exp(np.array(log_z) - exact.log_partition)
+    np.testing.assert_allclose(exact.marginals[:2], [p[2] + p[3], p[1] + p[3]], rtol=1e-11)
+    assert exact.sample(0).shape == (0, 62)
+    drawn = exact.sample(4000, rng=0)
+    assert np.abs(drawn.mean(0) - exact.marginals).max() < 6 * np.sqrt(0.25 / 4000)
+    assert graph.log_weight(exact.mode()) == pytest.approx(exact.mode_k(1).log_weights[0], rel=1e-12)
+    assert exact.count_log_probs([0, 1, 5]).shape == (4,)

@@ -148,7 +148,7 @@ def test_evidence_about_variables_makes_another_sum():
         x.condition({0: 2})
     with pytest.raises(tt.ParameterError, match="numbered 0 to 2"):
         x.condition({7: 1})
-    with pytest.raises(tt.ParameterError, match="mapping"):
+    with pytest.raises(tt.ParameterError, match=r"Mapping \{variable: 0 or 1\}"):
         x.condition([1, 0])
 
 

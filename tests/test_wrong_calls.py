@@ -209,7 +209,7 @@ TRAPS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a column that is no name": (
         lambda: tt.ChunkedCountModel(np.zeros(3), column=3),
-        "`column` must be the name",
+        "`column` must be a str, the name of a column",
     ),
     "a function that returns no chunks": (
         lambda: tt.ChunkedCountModel(lambda: 3.0).marginals(),

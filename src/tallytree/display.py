@@ -384,7 +384,8 @@ def marginals_page(result: Any, changes: Any = None, caution: str = "") -> Itera
     """A result about single variables, what speaks against it, and the changes of every sweep where they are known."""
     if caution:
         yield f'<p style="margin:0 0 0.5em">{escape(caution)}</p>'
-    yield bars_of_variables(result.marginals, "P(variable is on), approximate")
+    exact = getattr(result, "method", "") == "exact"
+    yield bars_of_variables(result.marginals, "P(variable is on)" + ("" if exact else ", approximate"))
     yield _trace(changes, "change of a sweep", logarithmic=True)
 
 

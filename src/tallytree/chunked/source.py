@@ -151,7 +151,7 @@ def as_source(
         return value
     step = CHUNK if chunk_size is None else checks.integer("chunk_size", chunk_size, 1)
     if column is not None:
-        checks.instance("column", column, str, ", the name of a column of a Parquet file,")
+        checks.instance("column", column, str, ", the name of a column of a Parquet file")
     if isinstance(value, (str, os.PathLike)):
         return _from_path(Path(value), label, column, step)
     if isinstance(value, np.ndarray):

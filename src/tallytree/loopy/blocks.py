@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import display
 from ..arrays import Float64, Ints, States
 from ..errors import InfeasibleError
 from ..models.group import Group
@@ -165,6 +166,14 @@ class GraphSamples:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> States:
         return np.array(self.draws, dtype=dtype, copy=copy)
+
+    def _repr_html_(self) -> str:
+        return display.marginals_page(self)
+
+    @property
+    def marginals(self) -> Float64:
+        """Mean of the draws, (D,)."""
+        return np.asarray(self.draws.reshape(-1, self.draws.shape[-1]).mean(0))
 
     def __repr__(self) -> str:
         if self.method == "exact":

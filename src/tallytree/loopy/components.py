@@ -36,6 +36,7 @@ class NestedComponent:
     """A component whose sets are nested and whose pairs form a forest that fits them: a count model."""
 
     width = 1
+    price = 0.0
 
     def __init__(self, component: Component) -> None:
         self.component = component
@@ -148,6 +149,11 @@ class Frontier(Caching):
     def width(self) -> int:
         """States of the widest frontier."""
         return round(math.exp(np.max(self._incidence.widths(self.order), initial=0.0)))
+
+    @property
+    def price(self) -> float:
+        """Log of the states of all frontiers."""
+        return self._incidence.price(self.order)
 
     def steps(self, *, maxima: bool = False) -> list[Step]:
         """The elimination; with `maxima` blocks of variables are worth their best configuration."""

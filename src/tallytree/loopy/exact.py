@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import heapq
 import math
-from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from .. import checks
+from .. import checks, display
 from ..arrays import Float64, States
 from ..checks import configurations
-from ..errors import StructureError
+from ..errors import InfeasibleError, StructureError
 from ..memo import Caching, cached, once
 from ..models.results import Modes
-from .components import Frontier, NestedComponent, solved
+from .branches import Branch, conditioned
 from .factor_graph import FactorGraph
-from .reduction import Reduction, reduced
 
 LIMIT = 2**22  # states of the widest frontier: seconds for some hundred variables, and less than a gigabyte
 
@@ -29,7 +27,8 @@ class ExactResult(Caching):
 
     What hard constraints decide is decided first; the rest falls into connected components. A component whose groups
     are nested is a :class:`~tallytree.CountModel`. In the others variables are eliminated one after the other: the
-    state is the vector of counts of the groups that are open, where counts with equal futures are one.
+    state is the vector of counts of the groups that are open, where counts with equal futures are one. Where a few
+    variables hold many groups together, both values of each are taken in turn.
 
     Attributes
     ----------
@@ -62,10 +61,10 @@ class ExactResult(Caching):
 
     def __init__(self, graph: FactorGraph, limit: float = LIMIT) -> None:
         self.graph, self.limit = graph, limit
-        self._reduction, parts = once(graph, "components", lambda: _solved(graph))
-        self.width: int = max((part.width for part in parts), default=1)
-        self._parts = [part.fresh() for part in parts]
+        branches: list[Branch] = once(graph, "branches", lambda: conditioned(graph))
+        self.width: int = max(branch.width for branch in branches)
         self._affordable(self.width)
+        self._branches = [branch.fresh() for branch in branches]
 
     def _affordable(self, width: int) -> None:
         if width > self.limit:
@@ -76,6 +75,9 @@ class ExactResult(Caching):
 
     def __repr__(self) -> str:
         return f"ExactResult(n_variables={self.graph.n_variables}, width={self.width})"
+
+    def _repr_html_(self) -> str:
+        return display.marginals_page(self)
 
     @cached
     def log_partition(self) -> float:
@@ -91,7 +93,17 @@ class ExactResult(Caching):
         >>> round(float(np.exp(graph.exact().log_partition)), 6)
         5.0
         """
-        return math.fsum([self._reduction.constant, *(part.log_partition for part in self._parts)])
+        total = float(np.logaddexp.reduce([branch.log_partition for branch in self._branches]))
+        if total == -math.inf:
+            raise InfeasibleError(
+                "No configuration has positive weight under all factors together. Relax one of them."
+            )
+        return total
+
+    @cached
+    def _shares(self) -> Float64:
+        """Log-probabilities of the branches."""
+        return np.array([branch.log_partition for branch in self._branches]) - self.log_partition
 
     @cached
     def log_odds(self) -> Float64:
@@ -107,10 +119,12 @@ class ExactResult(Caching):
         >>> graph.exact().log_odds.round(4)
         array([0.4055, 1.3863, 0.4055])
         """
-        value = self._reduction.value
-        out = np.where(value == 1, math.inf, -math.inf)
-        for component, part in zip(self._reduction.components, self._parts):
-            out[component.variables] = part.log_odds
+        odds = np.stack([branch.log_odds() for branch in self._branches])
+        off, on = (
+            np.logaddexp.reduce(self._shares[:, None] - np.logaddexp(0.0, sign * odds))
+            for sign in (1.0, -1.0)
+        )
+        out = odds[0].copy() if len(odds) == 1 else np.asarray(on - off)
         out.flags.writeable = False
         return out
 
@@ -144,7 +158,7 @@ class ExactResult(Caching):
         >>> graph.exact().error_bound < 1e-12
         True
         """
-        return max((part.error_bound for part in self._parts), default=0.0)
+        return max(branch.error_bound for branch in self._branches)
 
     def log_prob(self, y: ArrayLike) -> Any:
         """Log-probability of configurations.
@@ -215,24 +229,8 @@ class ExactResult(Caching):
             if np.ndim(group) > 0
             else self.graph.members(group)  # type: ignore[arg-type]
         )
-        value = self._reduction.value[members]
-        law = np.full(int((value == 1).sum()) + 1, -math.inf)
-        law[-1] = 0.0
-        laws = [law]
-        for component, part in zip(self._reduction.components, self._parts):
-            own = np.flatnonzero(np.isin(component.variables, members))
-            if len(own):
-                laws.append(self._count_law(part, tuple(own.tolist())))
-        total = reduce(_convolved, laws)
-        return np.append(total, np.full(len(members) + 1 - len(total), -math.inf))
-
-    def _count_law(self, part: NestedComponent | Frontier, own: tuple[int, ...]) -> Float64:
-        if isinstance(part, NestedComponent) and own in part.component.counts:
-            return np.asarray(part.model.count_log_probs(list(part.component.counts).index(own)))
-        follower = Frontier(part.component, own)
-        self._affordable(follower.width)
-        law = follower.count_law()
-        return np.append(law, np.full(len(own) + 1 - len(law), -math.inf))
+        laws = [branch.count_law(members, self._affordable) for branch in self._branches]
+        return np.asarray(np.logaddexp.reduce(np.stack(laws) + self._shares[:, None]))
 
     def pairwise(self, i: int, j: ArrayLike | None = None) -> Any:
         """P(y_i = y_j = 1) of one variable with others.
@@ -313,11 +311,11 @@ class ExactResult(Caching):
         (5, 3)
         """
         shape, generator = checks.shape("size", size), checks.generator(rng)
-        number = math.prod(shape)
-        out = np.broadcast_to(self._reduction.value == 1, (number, self.graph.n_variables)).astype(np.uint8)
-        for component, part in zip(self._reduction.components, self._parts):
-            out[:, component.variables] = part.sample(number, generator)
-        return out.reshape(*shape, -1)
+        out = np.empty((math.prod(shape), self.graph.n_variables), np.uint8)
+        which = generator.choice(len(self._branches), len(out), p=np.exp(self._shares))
+        for number, branch in enumerate(self._branches):
+            out[which == number] = branch.sample(int((which == number).sum()), generator)
+        return out.reshape(*shape, self.graph.n_variables)
 
     def mode(self) -> States:
         """A most probable configuration.
@@ -338,10 +336,9 @@ class ExactResult(Caching):
         >>> graph.exact().mode()
         array([0, 1, 0], dtype=uint8)
         """
-        out: States = (self._reduction.value == 1).astype(np.uint8)
-        for component, part in zip(self._reduction.components, self._parts):
-            out[component.variables] = part.mode()
-        return out
+        found = [branch.mode() for branch in self._branches]
+        best: States = max(found, key=self.graph.log_weight)
+        return best
 
     def mode_k(self, k: int) -> Modes:
         """The k most probable configurations, all different, best first.
@@ -378,25 +375,6 @@ class ExactResult(Caching):
         array([2., 1.])
         """
         k = checks.integer("k", k, 1)
-        best = [(self._reduction.constant, (self._reduction.value == 1).astype(np.uint8))]
-        for component, part in zip(self._reduction.components, self._parts):
-            pairs = [(a + b, y, own) for a, y in best for b, own in part.best(k)]
-            best = []
-            for value, y, own in heapq.nlargest(k, pairs, key=lambda pair: pair[0]):
-                y = y.copy()
-                y[component.variables] = own
-                best.append((value, y))
+        every = [pair for branch in self._branches for pair in branch.best(k)]
+        best = heapq.nlargest(k, every, key=lambda pair: pair[0])
         return Modes(np.array([y for _, y in best]), np.array([value for value, _ in best]))
-
-
-def _solved(graph: FactorGraph) -> tuple[Reduction, list[NestedComponent | Frontier]]:
-    reduction = reduced(graph)
-    return reduction, [solved(component) for component in reduction.components]
-
-
-def _convolved(a: Float64, b: Float64) -> Float64:
-    """The law of a sum of independent counts, in logarithms."""
-    out = np.full(len(a) + len(b) - 1, -math.inf)
-    for i, x in enumerate(a):
-        out[i : i + len(b)] = np.logaddexp(out[i : i + len(b)], x + b)
-    return out
