@@ -172,7 +172,18 @@ class GraphSamples:
 
     @property
     def marginals(self) -> Float64:
-        """Mean of the draws, (D,)."""
+        """Mean of the draws, (D,).
+
+        See Also
+        --------
+        FactorGraph.exact
+
+        Examples
+        --------
+        >>> graph = tt.FactorGraph(np.zeros(2), [tt.Group([0, 1], tt.exactly(2))])
+        >>> graph.sample(4, rng=0).marginals
+        array([1., 1.])
+        """
         return np.asarray(self.draws.reshape(-1, self.draws.shape[-1]).mean(0))
 
     def __repr__(self) -> str:
