@@ -252,6 +252,22 @@ def test_notebooks_show_the_caution_of_unreliable_beliefs():
     assert "relied on" not in tt.loopy_bp(beliefs.graph, semiring="max")._repr_html_()
 
 
+def test_beliefs_that_run_away_where_no_constraint_decides_are_flagged():
+    """Crossed exact quotas, on which messages grow without end and say 0 or 1."""
+    rng, bad = np.random.default_rng(1), 0
+    for _ in range(18):
+        shape = rng.integers(4, 8, 2)
+        index, on = np.arange(shape.prod()).reshape(shape), rng.random(shape) < rng.choice([0.2, 0.4])
+        lines = [*zip(index, on.sum(1)), *zip(index.T, on.sum(0))]
+        logits = rng.normal(size=index.size) * rng.choice([0.5, 1.0, 2.0])
+        graph = tt.FactorGraph(logits, [tt.Group(own, tt.exactly(int(k))) for own, k in lines])
+        beliefs = tt.loopy_bp(graph)
+        if np.abs(beliefs.marginals - graph.exact().marginals).max() > 0.1:
+            bad += 1
+            assert not beliefs.reliable
+    assert bad > 3
+
+
 def test_draws_by_chains_agree_with_the_exact_marginals():
     graph = pools(48, 2, 8, 0.04, 1)
     samples = graph.sample(800, rng=0, limit=4, chains=4, warm_up=5)

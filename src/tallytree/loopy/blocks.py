@@ -63,18 +63,22 @@ def deviation(graph: FactorGraph, structure: Layout, messages: Float64, log_odds
     worst, undecided = 0.0, np.flatnonzero((reduced(graph).value < 0) & (structure.degree > 1))
     for v in rng.permutation(undecided)[:_PIECES]:
         reach = _reach(int(v), of, members)
-        size = 2
+        size, step = 1, 1
         found: tuple[Ints, Float64] | None = None
-        while True:
-            exact = _piece_marginals(graph, reach[:size], structure, messages, speaker)
-            found = exact or found
-            if exact is None or size >= len(reach):
-                break
-            size *= 2
+        growing = True  # doubled until a piece is too wide, then the largest that is not by halving the steps
+        while step:
+            trial = min(size + step, len(reach))
+            exact = _piece_marginals(graph, reach[:trial], structure, messages, speaker)
+            if exact is not None:
+                size, found = trial, exact
+                if size == len(reach):
+                    break
+            growing = growing and exact is not None
+            step = 2 * step if growing else step // 2
         if found is not None:
             variables, marginals = found
             worst = max(worst, float(np.abs(marginals - 1.0 / (1.0 + np.exp(-log_odds[variables]))).max()))
-        if size >= len(reach) and exact is not None and len(reach) == len(factors):
+        if size == len(reach) == len(factors):
             break  # it was the whole graph
     return worst
 
