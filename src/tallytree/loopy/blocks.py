@@ -65,8 +65,10 @@ def deviation(graph: FactorGraph, structure: Layout, messages: Float64, log_odds
         reach = _reach(int(v), of, members)
         size, step = 1, 1
         found: tuple[Ints, Float64] | None = None
-        growing = True  # doubled until a piece is too wide, then the largest that is not by halving the steps
-        while step:
+        growing = (
+            True  # doubled until a piece is too wide, then by halves of that step, to a sixth of its size
+        )
+        while 6 * step >= size:
             trial = min(size + step, len(reach))
             exact = _piece_marginals(graph, reach[:trial], structure, messages, speaker)
             if exact is not None:

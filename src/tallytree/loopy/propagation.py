@@ -294,7 +294,7 @@ class LoopyResult(Caching):
 
         Notes
         -----
-        Cost: up to a second or two, once.
+        Cost: up to a few seconds for hundreds of variables, once.
 
         Examples
         --------
