@@ -65,9 +65,8 @@ def deviation(graph: FactorGraph, structure: Layout, messages: Float64, log_odds
         reach = _reach(int(v), of, members)
         size, step = 1, 1
         found: tuple[Ints, Float64] | None = None
-        growing = (
-            True  # doubled until a piece is too wide, then by halves of that step, to a sixth of its size
-        )
+        # The step doubles until a piece is too wide, and halves from then on, down to a sixth of the size.
+        growing = True
         while 6 * step >= size:
             trial = min(size + step, len(reach))
             exact = _piece_marginals(graph, reach[:trial], structure, messages, speaker)
