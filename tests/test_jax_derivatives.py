@@ -237,7 +237,7 @@ def test_items_that_are_never_on_belong_to_their_bag():
         (lambda: ttj.losses.bag_nll(jnp.zeros((2, 4)), [0, 0, 1, 1], [1, 1]), "one axis"),
         (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0.0, 0, 1, 1], [1, 1]), "integers on one axis"),
         (lambda: ttj.losses.bag_nll(jnp.zeros((2, 4)), None, [1]), "one entry per bag"),
-        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 0, 1, 1], [1, 3]), "3 arrived for bag 1"),
+        (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 0, 1, 1], [1, 3]), "entry 1 is 3"),
         (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0, 0, 1, 1], [0.5, 1]), "integers"),
         (lambda: ttj.losses.bag_nll(jnp.zeros(4), [0] * 4, [1], reduction="max"), "reduction"),
         (lambda: ttj.losses.proportion_nll(jnp.zeros(4), [0] * 4, [1.5]), r"\[0, 1\]"),
