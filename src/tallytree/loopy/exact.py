@@ -196,7 +196,7 @@ class ExactResult(Caching):
         Parameters
         ----------
         group : int or array_like of int
-            Number of a group of the graph, or any set of variables.
+            Number of a group of the graph, or any set of variables, in which none counts twice.
 
         Returns
         -------
@@ -225,7 +225,7 @@ class ExactResult(Caching):
         array([0. , 0.2, 0.6, 0.2])
         """
         members = (
-            configurations.variables(group, self.graph.n_variables, "group")
+            np.unique(configurations.variables(group, self.graph.n_variables, "group"))
             if np.ndim(group) > 0
             else self.graph.members(group)  # type: ignore[arg-type]
         )

@@ -571,7 +571,8 @@ def groups_of(groups: Any) -> Sequence[Group]:
     """The groups as a list."""
     if isinstance(groups, Group):
         return [groups]
-    listed = list(groups) if isinstance(groups, Iterable) else [groups]
+    single = not isinstance(groups, Iterable) or getattr(groups, "ndim", 1) == 0
+    listed = [groups] if single else list(groups)
     for g in listed:
         if not isinstance(g, Group):
             raise ParameterError(

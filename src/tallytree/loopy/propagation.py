@@ -273,7 +273,7 @@ class LoopyResult(Caching):
         """
         from .intervals import marginal_bounds
 
-        asked = np.atleast_1d(configurations.variables(variables, self.graph.n_variables, "variables"))
+        asked = np.ravel(configurations.variables(variables, self.graph.n_variables, "variables"))
         return marginal_bounds(self.graph, asked)
 
     @property
