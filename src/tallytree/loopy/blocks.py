@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from .. import display
 from ..arrays import Float64, Ints, States
@@ -78,7 +79,7 @@ def deviation(graph: FactorGraph, structure: Layout, messages: Float64, log_odds
             step = 2 * step if growing else step // 2
         if found is not None:
             variables, marginals = found
-            worst = max(worst, float(np.abs(marginals - 1.0 / (1.0 + np.exp(-log_odds[variables]))).max()))
+            worst = max(worst, float(np.abs(marginals - expit(log_odds[variables])).max()))
         if size == len(reach) == len(factors):
             break  # it was the whole graph
     return worst
@@ -127,7 +128,7 @@ def _piece_marginals(
             return None
         marginals = np.where(reduction.value == 1, 1.0, 0.0)
         for component, part in zip(reduction.components, parts):
-            marginals[component.variables] = 1.0 / (1.0 + np.exp(-part.log_odds))
+            marginals[component.variables] = expit(part.log_odds)
     except InfeasibleError:  # the messages around it leave it nothing
         return None
     return variables, marginals
@@ -267,7 +268,7 @@ def _start(graph: FactorGraph, rng: np.random.Generator) -> Ints:
         try:
             for v in rng.permutation(np.flatnonzero(state < 0)):
                 if state[v] < 0:
-                    p = 1.0 / (1.0 + math.exp(-float(np.clip(graph.total_logits[v], -30.0, 30.0))))
+                    p = float(expit(graph.total_logits[v]))
                     for value in (1, 0) if rng.random() < 0.5 * (p + 0.5) else (0, 1):
                         trial = state.copy()
                         trial[v] = value

@@ -11,6 +11,7 @@ from functools import reduce
 import numpy as np
 
 from ..arrays import Float64, Ints, States
+from ..engine.law import log_convolve
 from ..errors import InfeasibleError
 from ..memo import Caching, cached
 from .components import Frontier, NestedComponent, solved
@@ -132,7 +133,7 @@ class Branch(Caching):
                 follower = Frontier(component, own)
                 affordable(follower.width)
                 laws.append(follower.count_law())
-        total = reduce(_convolved, laws)
+        total = reduce(lambda a, b: log_convolve(a, b, 0, len(a) + len(b) - 2), laws)
         return np.append(total, np.full(len(members) + 1 - len(total), -math.inf))
 
 
@@ -149,11 +150,3 @@ def conditioned(graph: FactorGraph) -> list[Branch]:
         if not patience or all(branch.price < _WORTH for branch in branches):
             break
     return best
-
-
-def _convolved(a: Float64, b: Float64) -> Float64:
-    """The law of a sum of independent counts, in logarithms."""
-    out = np.full(len(a) + len(b) - 1, -math.inf)
-    for i, x in enumerate(a):
-        out[i : i + len(b)] = np.logaddexp(out[i : i + len(b)], x + b)
-    return out
