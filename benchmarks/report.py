@@ -244,10 +244,8 @@ SHORT = {
     "single-100": "one potential, 100 variables",
     "flat-2^20": "one potential, 2^20 variables",
     "exactly-tenth": "exactly 10^4 of 10^5 variables",
-    "batch-1000x100": "1000 models of 100 variables",
     "batch-nested": "1000 nested models, 4 groups of 25",
     "two-level": "1000 groups of 1000 variables, a potential on each and on the total",
-    "ward-50": "4095 nested groups over 4096 variables, potentials of sd 50",
 }
 CLOCKS = {
     "wall": "Times are wall-clock times",
@@ -271,9 +269,18 @@ def write(results: dict[str, Any], root: Path = ROOT) -> list[Path]:
     text = readme.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
-    middle = f"{BEGIN}\n{in_words(results)}\n\n{short_table(results)}\n{END}"
+    middle = f"{BEGIN}\n{in_brief(results)}\n\n{short_table(results)}\n{END}"
     readme.write_text(before + middle + after, encoding="utf-8")
     return [*written, readme]
+
+
+def in_brief(results: dict[str, Any]) -> str:
+    """When and where the figures were measured, for the README."""
+    about, options = results["machine"], results["options"]
+    return (
+        f"Measured on {results['date']} on {about['cores']} cores ({about['processor']}, {about['system']}). "
+        f"{CLOCKS[options['clock']]}, the least of {options['repeats']} interleaved rounds."
+    )
 
 
 def in_words(results: dict[str, Any]) -> str:

@@ -31,14 +31,14 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx.ext.mathjax",
     "sphinx-mathjax-offline",  # formulas without a network
+    "executed",  # what the code of a page prints
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = [
     "_build",
-    "gallery/*.py",
-    "gallery/*.ipynb",
-    "sg_execution_times.rst",
-    "gallery/sg_execution_times.rst",
+    "gallery/**/*.py",
+    "gallery/**/*.ipynb",
+    "**/sg_execution_times.rst",
     "benchmark_tables.md",  # included in benchmarks.md
 ]
 templates_path = ["_templates"]
@@ -47,7 +47,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     (
         r"py:.*",
-        r"(numpy|np|scipy|pandas|torch|jax|numpyro|sklearn|matplotlib|array_api_compat|collections|typing|os)\..*",
+        r"(numpy|np|scipy|pandas|torch|jax|numpyro|sklearn|matplotlib|collections|typing|os)\..*",
     ),
 ]
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
@@ -76,11 +76,12 @@ html_theme = "pydata_sphinx_theme"
 html_title = "tallytree"
 html_static_path = ["_static"]
 html_css_files = ["tallytree.css"]
-html_js_files = ["wide-figures.js"]
+html_js_files = ["gallery.js"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
     "logo": {"text": "tallytree"},
+    "github_url": "https://github.com/tallytree/tallytree",
     "navbar_align": "left",
     "header_links_before_dropdown": 7,
     "show_toc_level": 2,
@@ -100,7 +101,6 @@ html_sidebars = {
     "benchmarks": [],
     "scaling": [],
     "reproduction": [],
-    "questions": [],
 }
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
@@ -109,13 +109,16 @@ copybutton_prompt_is_regexp = True
 
 # These read real data (reproduction.data); without the folder their code is shown and not run.
 REAL_DATA = (
-    "a_conditional_logit",
-    "d_cooccurrence",
-    "g_elections",
-    "i_reviewers",
-    "j_survey_design",
-    "m_image_density",
+    "conditional_logit",
+    "cooccurrence",
+    "elections",
+    "reviewers",
+    "survey_design",
+    "image_density",
 )
+
+
+SECTIONS = ("sums", "counts", "overlapping", "learning")
 
 
 def _pages_to_run() -> str:
@@ -135,7 +138,9 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "download_all_examples": False,
     "plot_gallery": "True",
+    "subsection_order": [f"../examples/gallery/{name}" for name in SECTIONS],
     "within_subsection_order": "FileNameSortKey",
+    "nested_sections": False,
     "min_reported_time": 1000,
     "show_signature": False,
     "abort_on_example_error": True,

@@ -15,12 +15,13 @@ from tallytree import TallyTreeError
 from .claim import Claim, tally
 from .run import reproduce
 from .sizes import PARTS, SIZES
+from .statements import STATEMENTS
 
 _ABOUT = """\
 Experiments of Tarlow et al., Fast Exact Inference for Recursive Cardinality
-Models (UAI 2012), section 6: figures, tables and report.html in DIR, every claim
-of the paper with a verdict computed from the numbers. An interrupted run
-continues where it was. Needs the extra `reproduction`.
+Models (UAI 2012): figures, tables and report.html in DIR, and a verdict on each
+of the paper's empirical statements, computed from the numbers of five seeds. An
+interrupted run continues where it was. Needs the extra `reproduction`.
 """
 
 
@@ -84,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     if not arguments.quiet:
         for part in parts:
-            _say_part(part, [c for c in found if c.part == part])
+            _say_part(part, [c for c in found if STATEMENTS[c.key].part == part])
         if found:
             print()
             _say(tally(found) + ".")
@@ -99,11 +100,8 @@ def _say_part(part: str, claims: Sequence[Claim]) -> None:
     elif not claims:
         _say("left out: no data; the report says how to get it")
     for claim in claims:
-        if not claim.variant:
-            _say(f"{claim.verdict}: {claim.paper} {claim.found}")
-    variants = sum(c.variant for c in claims)
-    if variants:
-        _say(f"and {variants} under settings of our own, in the report")
+        choice = f" ({claim.choice})" if claim.choice else ""
+        _say(f"{claim.verdict}{choice}: {STATEMENTS[claim.key].text} {claim.found}")
 
 
 def _say(text: str) -> None:

@@ -30,8 +30,10 @@ def correlation_figure(one: Mapping[str, Any]) -> Any:
     panels[0].set_ylabel("pixel")
     figure.colorbar(shown, ax=list(panels[:3]), shrink=0.85, label="correlation")
     for name in ("data", "tree", "rc"):
-        reach, mean = images.by_distance(one, name)
-        panels[3].plot(reach, mean, marker="o", ms=3, color=_COLOURS[name], label=images.NAMES[name])
+        mean = one[f"{name}_profile"]
+        panels[3].plot(
+            np.arange(1, side), mean, marker="o", ms=3, color=_COLOURS[name], label=images.NAMES[name]
+        )
     panels[3].axhline(0, color="0.8", lw=0.8, zorder=0)
     finish(panels[3], "distance of two pixels", "mean correlation")
     return figure
@@ -72,7 +74,7 @@ def samples_figure(one: Mapping[str, Any], columns: int = 6, lines: int = 3) -> 
     figure, panels = load().subplots(1, 3, figsize=(10.5, 2.3), layout="constrained")
     side = int(one["side"])
     for axis, key, title in zip(
-        panels, ("rows", "tree_drawn", "rc_drawn"), ("actual data", "pairwise tree", "RC")
+        panels, ("data_drawn", "tree_drawn", "rc_drawn"), ("actual data", "pairwise tree", "RC")
     ):
         sheet = np.full((lines * (side + 1) + 1, columns * (side + 1) + 1), 0.5)
         step = max(len(one[key]) // (lines * columns), 1)  # spread over classes of sorted data
@@ -93,7 +95,8 @@ def scan_figure(found: Mapping[str, Any]) -> Any:
     left.plot(coupling, nll, marker="o", color=_COLOURS["tree"], label="pairwise tree, ours")
     left.axhline(images.PAPER_TREE, color="0.4", lw=1, ls="--", label=f"printed: {images.PAPER_TREE}")
     left.axvline(ising.CRITICAL, color=RED, lw=1, ls=":", label="critical coupling")
-    left.axvline(found["matched"], color=BLUE, lw=1, ls=":", label=f"matched: {found['matched']:.3f}")
+    matched = found["couplings"][0]
+    left.axvline(matched, color=BLUE, lw=1, ls=":", label=f"fitted: {matched:.3f}")
     finish(left, "coupling (inverse temperature)", "negative log-likelihood, nats", size=8.5)
     styles = dict(
         zip(found["curves"], ((_COLOURS["tree"], "-"), (_COLOURS["rc"], "-"), (_COLOURS["rc"], "--")))

@@ -8,15 +8,26 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from tallytree.arrays import Float64
 from tallytree.assignment import Assignment, assignment
-from tallytree.potentials import all_or_none, between
+from tallytree.potentials import (
+    all_or_none,
+    at_least,
+    at_most,
+    between,
+    exactly,
+    gaussian,
+    noisy_or,
+    one_of,
+    parity,
+    quadratic,
+)
 
 from .baselines import block_gibbs
 from .sizes import Sizes
@@ -26,37 +37,60 @@ from .workers import each
 GRIDS = ((3, 6), (20, 40))
 _REPEATS = 3
 _ROWS, _COLUMNS = between(2, 3), between(1, 2)
+CONSTRAINTS = {
+    "ranges of counts, parity and soft potentials": {
+        "1 or 2": between(1, 2), "at most 1": at_most(1), "at least 2": at_least(2), "even": parity("even"),
+        "Gaussian": gaussian(2.0, 0.7), "noisy-OR": noisy_or(0.5), "smooth": quadratic(0.3),
+        "competing": quadratic(-0.5),
+    },
+    "exact counts": {"exactly 1": exactly(1), "exactly 2": exactly(2)},
+    "disjoint sets of counts": {"1 or 4": one_of([1, 4]), "0 or 3": one_of([0, 3])},
+}  # fmt: skip
 NAMES = {"lbp": "LBP", "node": "Node Marginals", "lp": "LP", "gibbs": "2x2 Gibbs"}
 
 
 def measure(sizes: Sizes, seed: int, store: Store, jobs: int) -> dict[str, Any]:
-    """Error and seconds of every method and run, larger problems, and one problem to look at."""
+    """Error and time of every method and run, larger problems, other constraints and a sampler that is stuck."""
     rows: list[dict[str, Any]] = []
-    for shape, runs in zip(GRIDS, sizes.runs):
-        grid = f"{shape[0]}x{shape[1]}"
-        inputs = [{"shape": shape, "run": run, "seed": seed, "size": sizes.name} for run in range(runs)]
-        length = (sizes.truth_sweeps, sizes.truth_chains)
-        tasks = [
-            (f"matching-truth-{grid}-{run}", known, true_marginals, (shape, run, seed, *length))
-            for run, known in enumerate(inputs)
-        ]
-        for run, truth in enumerate(each(store, tasks, jobs)):
-            methods = partial(_methods, shape, run, seed, truth["marginals"], sizes)
-            found = store.numbers(f"matching-{grid}-{run}", inputs[run], methods)
-            rows += [{"shape": grid, "run": run, **row} for row in found]
-            rows[-1]["truth_error"] = truth["standard_error"]
-    common = {"seed": seed, "size": sizes.name}
-    large = [
-        store.numbers(f"matching-large-{n}", {"n": n} | common, partial(_large, n, seed))
-        for n in sizes.large_grids
+    large: list[dict[str, Any]] = []
+    length = (sizes.truth_sweeps, sizes.truth_chains)
+    known = {"seed": seed, "size": sizes.name}
+    cases = [
+        (shape, s, run)
+        for shape, runs in zip(GRIDS, sizes.runs)
+        for s in range(sizes.seeds)
+        for run in range(runs)
     ]
-    stuck = store.numbers("matching-stuck", common, partial(_stuck, sizes, seed))
-    return {"rows": rows, "large": large, "stuck": stuck}
+    names = ["{}x{}-{}-{}".format(*shape, s, run) for shape, s, run in cases]
+    tasks = [
+        (f"matching-truth-{name}", known, true_marginals, (case[0], case[2], [seed, case[1]], *length))
+        for name, case in zip(names, cases)
+    ]
+    truths = each(store, tasks, jobs)
+    for name, (shape, s, run), truth in zip(names, cases, truths):
+        methods = partial(_methods, shape, run, [seed, s], truth["marginals"], sizes)
+        found = store.numbers(f"matching-{name}", known, methods)
+        rows += [{"shape": "{}x{}".format(*shape), "seed": s, "run": run, **row} for row in found]
+        rows[-1]["truth_error"] = truth["standard_error"]
+    for n in sizes.large_grids:
+        for s in range(sizes.seeds if n == sizes.large_grids[0] else 1):
+            large.append(
+                store.numbers(f"matching-large-{n}-{s}", known, partial(_large, n, [seed, s])) | {"seed": s}
+            )
+    stuck = [
+        store.numbers(f"matching-stuck-{s}", known, partial(_stuck, sizes, [seed, s]))
+        for s in range(sizes.seeds)
+    ]
+    variety = [
+        store.numbers(f"matching-variety-{s}", known, partial(_variety, [seed, s], sizes.variety_runs))
+        for s in range(sizes.seeds)
+    ]
+    return {"rows": rows, "large": large, "stuck": stuck, "variety": variety}
 
 
-def affinity(shape: tuple[int, int], run: int, seed: int) -> Float64:
+def affinity(shape: tuple[int, int], run: int, seed: Sequence[int]) -> Float64:
     """The random problem of a run."""
-    return np.random.default_rng([seed, *shape, run]).normal(size=shape)
+    return np.random.default_rng([*seed, *shape, run]).normal(size=shape)
 
 
 def problem(theta: Float64) -> Any:
@@ -64,13 +98,15 @@ def problem(theta: Float64) -> Any:
     return assignment(theta, rows=_ROWS, columns=_COLUMNS)
 
 
-def true_marginals(shape: tuple[int, int], run: int, seed: int, sweeps: int, chains: int) -> dict[str, Any]:
+def true_marginals(
+    shape: tuple[int, int], run: int, seed: Sequence[int], sweeps: int, chains: int
+) -> dict[str, Any]:
     """What stands for the truth, with its standard error (0 for enumeration)."""
     theta = affinity(shape, run, seed)
     if theta.size <= 20:
         return {"marginals": enumerated(theta).tolist(), "standard_error": 0.0}
     found = problem(theta).gibbs_marginals(
-        sweeps, rng=np.random.default_rng([seed, run, 1]), burn_in=max(sweeps // 10, 10), chains=chains
+        sweeps, rng=np.random.default_rng([*seed, run, 1]), burn_in=max(sweeps // 10, 10), chains=chains
     )
     return {
         "marginals": np.asarray(found.marginals).tolist(),
@@ -78,18 +114,28 @@ def true_marginals(shape: tuple[int, int], run: int, seed: int, sweeps: int, cha
     }
 
 
-def enumerated(theta: Float64) -> Float64:
+def enumerated(theta: Float64, rows: Any = _ROWS, columns: Any = _COLUMNS) -> Float64:
     """Marginals by summing over all matrices."""
     n_rows, n_columns = theta.shape
-    bits = ((np.arange(2**theta.size)[:, None] >> np.arange(theta.size)) & 1).astype(np.int8)
+    bits, in_row, in_column = _all_matrices(n_rows, n_columns)
+    log_weight = np.einsum("sc,c->s", bits, theta.reshape(-1))
+    log_weight += rows.log_table(n_columns)[in_row].sum(1) + columns.log_table(n_rows)[in_column].sum(1)
+    weight = np.exp(log_weight - log_weight.max())
+    # Not by BLAS, whose last bits depend on its threads.
+    return np.asarray(np.einsum("s,sc->c", weight / weight.sum(), bits).reshape(theta.shape))
+
+
+@lru_cache(2)
+def _all_matrices(n_rows: int, n_columns: int) -> tuple[Any, Any, Any]:
+    """All binary matrices as rows of cells, with the counts of their rows and columns."""
+    cells = n_rows * n_columns
+    bits = ((np.arange(2**cells)[:, None] >> np.arange(cells)) & 1).astype(np.float64)
     y = bits.reshape(-1, n_rows, n_columns)
-    allowed = np.isin(y.sum(2), (2, 3)).all(1) & np.isin(y.sum(1), (1, 2)).all(1)
-    weight = np.exp(bits[allowed] @ theta.reshape(-1))
-    return np.asarray(np.tensordot(weight / weight.sum(), y[allowed].astype(np.float64), (0, 0)))
+    return bits, y.sum(2).astype(np.intp), y.sum(1).astype(np.intp)
 
 
 def _methods(
-    shape: tuple[int, int], run: int, seed: int, marginals: Any, sizes: Sizes
+    shape: tuple[int, int], run: int, seed: Sequence[int], marginals: Any, sizes: Sizes
 ) -> list[dict[str, Any]]:
     theta, truth = affinity(shape, run, seed), np.array(marginals)
     problem(theta).loopy_bp()  # load what is loaded once
@@ -101,7 +147,7 @@ def _methods(
         seconds, answer = _least_time(fresh, ask)
         rows.append(_row(method, answer, truth, seconds))
     for sweeps in sizes.gibbs_sweeps:
-        rng = np.random.default_rng([seed, run, 2])
+        rng = np.random.default_rng([*seed, run, 2])
 
         def chain(whole: Assignment, sweeps: int = sweeps, rng: np.random.Generator = rng) -> Float64:
             return block_gibbs(whole, theta, _ROWS, _COLUMNS, sweeps, rng, sweeps // 10)
@@ -116,15 +162,40 @@ def _row(method: str, marginals: Any, truth: Float64, seconds: float) -> dict[st
     return {"method": method, "error": float(np.abs(gap).mean()), "seconds": seconds}
 
 
-def _stuck(sizes: Sizes, seed: int) -> dict[str, Any]:
-    """Counts of 0 or 4 in all rows and columns of a 4 x 4 grid: the sampler cannot leave the state it starts from."""
-    theta, either = np.zeros((4, 4)), all_or_none(math.inf)
-    whole, sweeps = assignment(theta, rows=either, columns=either), max(sizes.gibbs_sweeps)
-    marginals = block_gibbs(whole, theta, either, either, sweeps, np.random.default_rng([seed, 3]))
-    return {"sweeps": sweeps, "low": float(marginals.min()), "high": float(marginals.max())}
+def _stuck(sizes: Sizes, seed: Sequence[int]) -> dict[str, Any]:
+    """Counts of 0 or 4 in all rows and columns of a 4 x 4 grid, where all on and all off are equally likely.
+
+    The sampler cannot leave the state it starts from; with counts from 1 to 3, a control, it can.
+    """
+    theta, either, control = np.zeros((4, 4)), all_or_none(math.inf), between(1, 3)
+    sweeps = max(sizes.gibbs_sweeps)
+    out: dict[str, Any] = {"sweeps": sweeps}
+    for name, constraint in (("disjoint", either), ("control", control)):
+        whole = assignment(theta, rows=constraint, columns=constraint)
+        rng = np.random.default_rng([*seed, 3])
+        marginals = block_gibbs(whole, theta, constraint, constraint, sweeps, rng)
+        out[name] = float(np.abs(marginals - enumerated(theta, constraint, constraint)).mean())
+    return out
 
 
-def _large(n: int, seed: int) -> dict[str, Any]:
+def _variety(seed: Sequence[int], runs: int) -> dict[str, Any]:
+    """Mean error of LBP and of Node Marginals, and slowest time, under many constraints on 4 x 4 grids."""
+    out: dict[str, Any] = {}
+    for name, constraint in (item for kind in CONSTRAINTS.values() for item in kind.items()):
+        errors, nodes, times = [], [], []
+        for run in range(runs):
+            theta = affinity((4, 4), run, seed)
+            truth = enumerated(theta, constraint, constraint)
+            fresh = partial(assignment, theta, rows=constraint, columns=constraint)
+            used, beliefs = _least_time(fresh, lambda whole: whole.loopy_bp(), 1)
+            errors.append(float(np.abs(beliefs.marginals - truth).mean()))
+            nodes.append(float(np.abs(fresh().node_marginals() - truth).mean()))
+            times.append(used)
+        out[name] = {"error": float(np.mean(errors)), "node": float(np.mean(nodes)), "seconds": max(times)}
+    return out
+
+
+def _large(n: int, seed: Sequence[int]) -> dict[str, Any]:
     # On a square grid rows of 2-3 and columns of 1-2 leave only 2 and 2: both have 2-3 here.
     theta = affinity((n, n), 0, seed)
 
@@ -150,22 +221,28 @@ def _large(n: int, seed: int) -> dict[str, Any]:
 def _least_time(
     fresh: Callable[[], Assignment], method: Callable[[Assignment], Any], repeats: int = _REPEATS
 ) -> tuple[float, Any]:
-    """Seconds and answer; of several repetitions the least time, since other work can only add to it.
+    """Processor time and answer; of several repetitions the least time, since other work can only add to it.
 
     Every repetition has a problem of its own: a problem remembers its answers.
     """
     least = math.inf
     for _ in range(repeats):
         whole = fresh()
-        start = time.perf_counter()
+        start = time.process_time()
         answer = method(whole)
-        least = min(least, time.perf_counter() - start)
+        least = min(least, time.process_time() - start)
     return least, answer
 
 
-def means(rows: list[dict[str, Any]], shape: str, method: str) -> tuple[float, float, list[float]]:
-    """Mean error, median seconds and all errors of a method on a grid; of Gibbs the longest run."""
-    taken = [r for r in rows if r["shape"] == shape and r["method"] == method]
+def means(
+    rows: list[dict[str, Any]], shape: str, method: str, seed: int | None = None
+) -> tuple[float, float, list[float]]:
+    """Mean error, median time and all errors of a method on a grid, of one seed or all; of Gibbs the longest run."""
+    taken = [
+        r
+        for r in rows
+        if r["shape"] == shape and r["method"] == method and (seed is None or r["seed"] == seed)
+    ]
     if method == "gibbs" and taken:
         longest = max(r["sweeps"] for r in taken)
         taken = [r for r in taken if r["sweeps"] == longest]
@@ -173,3 +250,16 @@ def means(rows: list[dict[str, Any]], shape: str, method: str) -> tuple[float, f
         return math.nan, math.nan, []
     errors = [float(r["error"]) for r in taken]
     return float(np.mean(errors)), float(np.median([r["seconds"] for r in taken])), errors
+
+
+def as_good(rows: list[dict[str, Any]], shape: str, seed: int) -> float:
+    """Median time of the shortest Gibbs runs whose mean error is not above LBP's; of the longest if there are none."""
+    mine = [r for r in rows if r["shape"] == shape and r["seed"] == seed]
+    target = float(np.mean([r["error"] for r in mine if r["method"] == "lbp"]))
+    found = math.nan
+    for sweeps in sorted({r["sweeps"] for r in mine if r["method"] == "gibbs"}):
+        runs = [r for r in mine if r["method"] == "gibbs" and r["sweeps"] == sweeps]
+        found = float(np.median([r["seconds"] for r in runs]))
+        if np.mean([r["error"] for r in runs]) <= target:
+            break
+    return found

@@ -15,8 +15,16 @@ class Sizes:
     ----------
     name : str
         Shown in the report.
-    exponents, own_exponents : tuples of int
-        log2 of D: for all methods, and further ones for ours.
+    seeds : int
+        Random problems, image sets and divisions into folds on which every statement is judged.
+    exponents, far_exponents, own_exponents : tuples of int
+        log2 of D: for all methods of Figure 3, further ones for the FFT Tree, and for the library's own choice.
+    cost_exponents, unbalanced_exponents, limited_exponents, limit_exponents : tuples of int
+        log2 of D where costs that the paper states elsewhere are measured; of D for unbalanced trees; of D and
+        of k for the
+        Chain with counts up to k.
+    care_sizes : tuple of int
+        D at which numerical errors are measured, powers of two.
     time_cap, repeat_time : float
         A method is not tried at sizes where more seconds are expected; seconds of repetitions per point.
     own_process : bool
@@ -26,7 +34,9 @@ class Sizes:
     cubic_sizes : tuple of int
         D of the cubic algorithm of Potetz and Lee.
     runs : tuple of int
-        Random 3 x 6 and 20 x 40 problems.
+        Random 3 x 6 and 20 x 40 problems per seed.
+    variety_runs : int
+        4 x 4 problems per seed and constraint.
     truth_sweeps, truth_chains : int
         Of the Gibbs sampler that stands for the truth on 20 x 40.
     gibbs_sweeps : tuple of int
@@ -35,20 +45,16 @@ class Sizes:
         Sides of larger problems.
     l1, mus, sigmas, rates, leaks : tuples of float
         Grid of the bags.
-    folds, divisions : int
-        Folds of the cross-validation that are run, of 10; divisions of the bags into folds.
+    folds : int
+        Folds of the cross-validation that are run, of 10.
     bag_sets : tuple of str
         Further bag sets, beside published figures.
     n_images, side, sweeps : int
         Ising images, their side, cluster sweeps per image.
     steps : int
         Limit on steps of conjugate gradients.
-    linkages : tuple of str
-        Clusterings whose likelihoods are compared; the first is the one that is shown.
-    early_steps : int
-        Where conjugate gradients stop in the variant that stops early.
-    data_sets : int
-        Sets of images over which the difference of the likelihoods is looked at.
+    more_linkages : tuple of str
+        Further clusterings whose likelihoods are shown.
     scan : tuple of float
         Couplings at which the pairwise tree is fitted, to find the one that the paper may have used.
     silhouette_side : int
@@ -62,14 +68,22 @@ class Sizes:
     """
 
     name: str
+    seeds: int
     exponents: tuple[int, ...]
+    far_exponents: tuple[int, ...]
     own_exponents: tuple[int, ...]
+    cost_exponents: tuple[int, ...]
+    unbalanced_exponents: tuple[int, ...]
+    limited_exponents: tuple[int, ...]
+    limit_exponents: tuple[int, ...]
+    care_sizes: tuple[int, ...]
     time_cap: float
     repeat_time: float
     own_process: bool
     chain_sizes: tuple[int, ...]
     cubic_sizes: tuple[int, ...]
     runs: tuple[int, int]
+    variety_runs: int
     truth_sweeps: int
     truth_chains: int
     gibbs_sweeps: tuple[int, ...]
@@ -80,15 +94,12 @@ class Sizes:
     rates: tuple[float, ...]
     leaks: tuple[float, ...]
     folds: int
-    divisions: int
     bag_sets: tuple[str, ...]
     n_images: int
     side: int
     sweeps: int
     steps: int
-    linkages: tuple[str, ...]
-    early_steps: int
-    data_sets: int
+    more_linkages: tuple[str, ...]
     scan: tuple[float, ...]
     silhouette_side: int
     silhouette_steps: int
@@ -98,17 +109,25 @@ class Sizes:
 
 FULL = Sizes(
     name="full",
+    seeds=5,
     exponents=tuple(range(3, 20)),
-    own_exponents=(20, 21, 22, 23, 24, 25, 26),
-    time_cap=120.0,
-    repeat_time=1.0,
+    far_exponents=(20, 21, 22),
+    own_exponents=(20, 21, 22),
+    cost_exponents=tuple(range(10, 21)),
+    unbalanced_exponents=tuple(range(6, 13)),
+    limited_exponents=(10, 12, 14, 16, 17, 18, 19, 20),
+    limit_exponents=(6, 7, 8, 9, 10, 11, 12),
+    care_sizes=(16, 64, 256, 1024, 4096),
+    time_cap=30.0,
+    repeat_time=0.3,
     own_process=True,
     chain_sizes=(20000, 24000),
     cubic_sizes=(8, 16, 32, 64, 128, 256, 512),
-    runs=(20, 10),
-    truth_sweeps=3000,
+    runs=(20, 2),
+    variety_runs=10,
+    truth_sweeps=1000,
     truth_chains=200,
-    gibbs_sweeps=(5, 20, 80, 320, 1280, 5120),
+    gibbs_sweeps=(5, 20, 80, 320, 1280),
     large_grids=(100, 200, 500, 1000),
     l1=(0.003, 0.01, 0.03),
     mus=(0.1, 0.3, 0.5, 0.7, 0.9),
@@ -116,16 +135,13 @@ FULL = Sizes(
     rates=(0.1, 0.3, 0.5, 0.7, 0.9),
     leaks=(1e-3, 1e-2, 1e-1, 0.3, 0.45),
     folds=10,
-    divisions=5,
     bag_sets=("musk2", "elephant", "fox", "tiger", "mutagenesis1", "protein"),
     n_images=1000,
     side=16,
-    sweeps=300,
+    sweeps=100,
     steps=2000,
-    linkages=("median", "average", "centroid", "complete", "single"),
-    early_steps=6,
-    data_sets=5,
-    scan=(0.32, 0.34, 0.36, 0.38, 0.40, 0.42, 0.4407),
+    more_linkages=("centroid", "complete", "single"),
+    scan=(0.34, 0.36, 0.38, 0.40, 0.4407),
     silhouette_side=28,
     silhouette_steps=3000,
     densities=("nltcs", "plants", "jester", "bnetflix"),
@@ -134,12 +150,18 @@ FULL = Sizes(
 QUICK = replace(
     FULL,
     name="quick",
-    exponents=(4, 6, 8, 10, 12, 14, 16, 17, 18, 19),
+    exponents=(3, 4, 5, 6, 8, 10, 12, 13, 14, 16, 17, 18, 19),
+    far_exponents=(20, 22),
     own_exponents=(20, 22),
-    time_cap=4.0,
-    repeat_time=0.1,
-    cubic_sizes=(8, 16, 32, 64, 128),
-    runs=(10, 3),
+    cost_exponents=tuple(range(10, 18)),
+    unbalanced_exponents=(6, 8, 9, 10, 11),
+    limited_exponents=(12, 14, 17, 18, 19, 20),
+    limit_exponents=(6, 7, 9, 10, 11, 12),
+    care_sizes=(16, 64, 256, 1024),
+    time_cap=2.5,
+    repeat_time=0.02,
+    cubic_sizes=(8, 16, 32, 64, 128, 256),
+    runs=(10, 1),
     truth_sweeps=300,
     truth_chains=64,
     gibbs_sweeps=(5, 20, 80, 320),
@@ -149,13 +171,11 @@ QUICK = replace(
     sigmas=(0.1, 0.3),
     rates=(0.1, 0.5, 0.9),
     leaks=(1e-2, 0.45),
-    divisions=2,
     bag_sets=(),
     sweeps=60,
     steps=300,
-    linkages=("median", "average"),
-    data_sets=2,
-    scan=(0.32, 0.36, 0.40, 0.4407),
+    more_linkages=(),
+    scan=(0.34, 0.38, 0.4407),
     silhouette_side=14,
     silhouette_steps=60,
     densities=("nltcs",),
@@ -164,14 +184,22 @@ QUICK = replace(
 TINY = replace(
     QUICK,
     name="tiny",
+    seeds=2,
     exponents=(4, 6, 8),
+    far_exponents=(),
     own_exponents=(10,),
+    cost_exponents=(4, 6),
+    unbalanced_exponents=(4, 6),
+    limited_exponents=(4, 6),
+    limit_exponents=(4, 6),
+    care_sizes=(16, 64),
     time_cap=0.5,
     repeat_time=0.0,
     own_process=False,
     chain_sizes=(),
     cubic_sizes=(4, 8),
     runs=(2, 1),
+    variety_runs=1,
     truth_sweeps=10,
     truth_chains=4,
     gibbs_sweeps=(2, 4),
@@ -185,7 +213,6 @@ TINY = replace(
     side=6,
     sweeps=5,
     steps=5,
-    early_steps=2,
     scan=(0.3, 0.4407),
     silhouette_side=0,
     silhouette_steps=3,

@@ -94,7 +94,7 @@ def methods_of(make: Callable[[], Any], **given: dict[str, Any]) -> Iterator[Cal
     thing = make()
     kind = type(thing).__name__
     for name, _, is_property in methods(type(thing)):
-        if is_property or name in ("kept", "extra_repr", "enumerate_support"):
+        if is_property or name in ("kept", "extra_repr", "enumerate_support", "rsample"):
             continue
         call = getattr(thing, name)
         arguments = right(call, given.get(name, {}))
@@ -220,8 +220,17 @@ def of_sums() -> Iterator[Call]:
     yield from calls(tt.PoissonBinomial, logits=None)
     named = functools.wraps(tt.PoissonBinomial)(lambda **values: tt.PoissonBinomial(**values).pmf(1))
     yield from calls(named, "PoissonBinomial(logits)", probs=None, weights=[1, 2, 3])
-    yield from methods_of(lambda: tt.PoissonBinomial([0.1, 0.5, 0.7]), given=given)
-    yield from methods_of(lambda: tt.PoissonBinomial([0.1, 0.5, 0.7], weights=[1, 2, 5]), given=given)
+    batch = {
+        "given": given,
+        "bracket": {"question": "mean"},
+        "mixture": {"weights": [0.5]},
+        "rvs": {"size": (2, 1)},
+    }
+    yield from methods_of(lambda: tt.PoissonBinomial([[0.1, 0.5, 0.7]]), **batch)
+    yield from methods_of(lambda: tt.PoissonBinomial([[0.1, 0.5, 0.7]], weights=[1, 2, 5]), **batch)
+    mixture = tt.PoissonBinomial([[0.1, 0.5, 0.7]] * 2, weights=[1, 2, 5])
+    yield from calls(tt.SumMixture, of=mixture, weights=[0.2, 0.8])
+    yield from methods_of(lambda: mixture.mixture([0.2, 0.8]), given=given, bracket={"question": "mean"})
     yield from methods_of(lambda: tt.PoissonBinomial([0.1, 0.5, 0.7]).given(low=1), given=given)
 
 
@@ -277,6 +286,9 @@ def of_procedures() -> Iterator[Call]:
     yield from calls(learn.risk_sets, time=times, event=CHOSEN, entry=np.zeros(6), codes=CODES)
     yield from within(learn.ConditionalLikelihood, lambda made: made.value(np.zeros(2)), x=X, strata=strata)
     yield from calls(learn.newton, likelihood=chosen(), l2=0.1)
+    causes = {"logits": np.zeros((4, 2)), "effects": np.array([1, 0, 1, 1]), "l2": 0.1, "max_iter": 3}
+    yield from calls(learn.fit_noisy_or, **causes)
+    yield from methods_of(lambda: learn.fit_noisy_or(**causes), model={"logits": np.zeros(2)})
     yield from calls(learn.fixed_counts, theta=np.zeros((2, 3)), k=np.array([1, 2]))
     yield from calls(learn.logits_from_inclusion, pi=np.array([0.2, 0.5, 0.3]), n=1)
     yield from calls(learn.parametric, factory=tt.poisson, mean=learn.Parameter("mean", 1.0))
@@ -335,11 +347,15 @@ def of_estimators() -> Iterator[Call]:
         {"max_iter": 3, "target": "proportions"},
         **of_labels,
     )
-    of_sets = {name: {"X": x} for name in ("decision_function", "predict")}
+    of_sets = {name: {"X": x} for name in ("decision_function", "predict", "hazard_ratio")}
+    of_sets |= {"wald_test": {"terms": "x0"}}
     of_sets |= {"predict_proba": inside, "log_likelihood": inside | {"y": cases}}
     of_sets["fit_survival"] = {"X": x, "time": np.arange(12.0), "event": cases}
     of_sets["from_formula"] = {"formula": "y ~ x", "data": {"y": cases, "x": x[:, 0]}}
     yield from rows(sk.ConditionalLogit, inside | {"y": cases}, {"max_iter": 5}, **of_sets)
+    with_times = sk.ConditionalLogit().fit_survival(x, np.arange(12.0), cases)
+    yield from calls(with_times.hazard_ratio, "hazard_ratio", X=x, reference=x[:1])
+    yield from methods_of(lambda: sk.HorvitzThompson(4.0, 1.0))
     options = {"method": "l-bfgs", "max_iter": 3, "em_iter": 2, "em_steps": 2}
     of_rows = {name: {"X": binary, "y": None} for name in ("fit", "score")}
     of_rows |= {"score_samples": {"X": binary}, "marginals": {"X": binary}, "sample": {"n_samples": 2}}
@@ -389,9 +405,10 @@ def of_torch() -> Iterator[Call]:
         (lambda: ttt.CountDistribution(x, one), on),
         (lambda: ttt.PoissonBinomial(logits=x), torch.tensor(1)),
     ):
-        given = {name: {"value": value} for name in ("log_prob", "cdf")}
+        given = {name: {"value": value} for name in ("log_prob", "cdf", "log_sf")}
         yield from methods_of(make, expand={"batch_shape": (2,)}, **given)
-    yield from methods_of(lambda: ttt.KSubset(1), forward={"scores": x}, marginals={"scores": x})
+    of_scores = {name: {"scores": x} for name in ("forward", "marginals", "entropy")}
+    yield from methods_of(lambda: ttt.KSubset(1), **of_scores)
     losses = ttt.losses
     yield from calls(losses.bag_nll, **bags, counts=torch.tensor([1, 0]))
     yield from calls(losses.proportion_nll, **bags, proportions=torch.tensor([0.5, 0.0]))

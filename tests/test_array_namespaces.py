@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array_api_compat
-import array_api_compat.numpy as reference
 import array_api_strict
 import numpy as np
 import pytest
@@ -48,7 +47,7 @@ def test_tree_passes_agree_across_namespaces(convert, arithmetic):
     tables = rng.normal(size=(2, tree.program.table_total))
     schedule = build_schedule(tree.program)
     with np.errstate(all="ignore"):
-        expected = sum_product(reference, schedule, arithmetic(reference), nu, tables, beliefs=True)
+        expected = sum_product(np, schedule, arithmetic(np), nu, tables, beliefs=True)
         xp, x = convert(nu)
         _, t = convert(tables)
         answer = sum_product(xp, schedule, arithmetic(xp), x, t, beliefs=True)
@@ -65,7 +64,7 @@ def test_flat_solvers_agree_across_namespaces(convert, solve):
     nu, log_f = rng.normal(size=(2, n)), rng.normal(size=(2, n + 1))
     xp, x = convert(nu)
     _, t = convert(log_f)
-    same(solve(xp, x, t), solve(reference, nu, log_f))
+    same(solve(xp, x, t), solve(np, nu, log_f))
 
 
 @NAMESPACES
@@ -75,5 +74,5 @@ def test_mixtures_agree_across_namespaces(convert):
     xp, x = convert(nu)
     same(
         mixture.solve_batch(xp, x, coefficients, rates),
-        mixture.solve_batch(reference, nu, coefficients, rates),
+        mixture.solve_batch(np, nu, coefficients, rates),
     )

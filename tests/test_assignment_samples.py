@@ -108,16 +108,33 @@ def test_chains_that_cannot_reach_everything_warn():
     gap = tt.assignment(theta, rows=tt.one_of([0, 3]), columns=tt.at_most(2))
     both = tt.assignment(np.zeros((6, 6)), rows=tt.one_of([0, 3]), columns=tt.one_of([0, 3]))
     with pytest.warns(ErgodicityWarning, match="both disjoint"):
-        both.sample(1, rng=0, burn_in=0)
+        both.sample(1, rng=0, burn_in=0, chains=2)
     blocked = tt.assignment(
         np.zeros((4, 4)), rows=tt.exactly(1), columns=tt.exactly(1), forbidden=np.eye(4, dtype=bool)
     )
-    for call in (lambda: blocked.gibbs_marginals(sweeps=1, rng=0), lambda: blocked.sample(1, rng=0)):
+    for call in (
+        lambda: blocked.gibbs_marginals(sweeps=1, rng=0),
+        lambda: blocked.sample(1, rng=0, chains=2),
+    ):
         with pytest.warns(ErgodicityWarning, match="forbidden cells"):
             call()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        gap.sample(1, rng=0, burn_in=0)  # whole rows pass from 0 to 3
+        gap.sample(1, rng=0, burn_in=0, chains=2)  # whole rows pass from 0 to 3
+
+
+def test_narrow_matrices_are_drawn_exactly_and_say_so():
+    """Both counts have gaps, so that no chain connects all assignments; draws meet every one of them."""
+    problem = tt.assignment(np.zeros((6, 6)), rows=tt.one_of([0, 3]), columns=tt.one_of([0, 3]))
+    assert problem.sampling == "exact"
+    draws = problem.sample(4000, rng=0)
+    assert draws.dtype == bool
+    assert draws.shape == (4000, 6, 6)
+    p = problem.exact().marginals
+    assert np.abs(draws.mean(0) - p).max() < 6 * np.sqrt((p * (1 - p)).max() / 4000)
+    wide = tt.assignment(np.zeros((40, 40)), rows=tt.exactly(2), columns=tt.exactly(2))
+    assert wide.sampling == "gibbs"
+    assert (wide.sample(2, rng=0, burn_in=1).sum(2) == 2).all()
 
 
 def test_disjoint_counts_do_not_trap_rows():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,58 @@ def test_the_smallest_row_runs_and_is_written_as_json(tmp_path):
 
 def test_rows_are_listed():
     assert {"flat-2^20", "ward-50", "memory", "growth"} <= set(run("--list").split())
+
+
+def sweep(*arguments):
+    command = [sys.executable, str(BENCHMARKS / "cliffs.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_kind_and_verb_of_the_sweep_runs():
+    done = sweep("--size", 40, "--input", "normal between", "--all", "--limit", 20)
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert "the worst ratio is" in lines[-1]
+    for kind in (
+        "flat",
+        "batch",
+        "nested",
+        "blocks",
+        "ragged",
+        "path",
+        "chain",
+        "weighted",
+        "sums",
+        "loopy",
+        "chunked",
+    ):
+        assert any(line.startswith(f"numpy {kind} 40 ") and "marginals" in line for line in lines), kind
+    for verb in (
+        "gradient",
+        "counts",
+        "sample",
+        "mode",
+        "entropy",
+        "product ones",
+        "covariance row",
+        "kl near",
+    ):
+        assert any(line.startswith("numpy flat 40 ") and verb in line for line in lines), verb
+
+
+def test_a_cell_beyond_its_limit_is_ended_and_the_next_one_runs(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import cliffs
+
+    monkeypatch.setitem(cliffs.POTENTIALS, "slow", lambda n: time.sleep(60.0))
+    cells = [cliffs.Cell("numpy", "flat", "marginals", 50, "normal", p) for p in ("slow", "between")]
+    (_, slow, *_), (_, quick, *_) = cliffs.priced(
+        cells, limit=3.0
+    )  # far above what a small model takes on a busy machine
+    assert not slow.exact
+    assert slow.ratio > 100.0
+    assert quick.exact
 
 
 @pytest.fixture
@@ -90,5 +143,10 @@ def test_the_readme_and_the_site_show_the_same_run():
     root = BENCHMARKS.parent
     readme = (root / "README.md").read_text(encoding="utf-8")
     shown = readme.split("<!-- written by benchmarks/run.py --write -->\n")[1].split("\n<!-- end -->")[0]
-    assert shown.count("\n| ") == 9
-    assert (root / "docs" / "benchmark_tables.md").read_text(encoding="utf-8").startswith(shown)
+    heading, table = shown.split("\n\n")
+    assert table.count("\n| ") == 6
+    tables = (root / "docs" / "benchmark_tables.md").read_text(encoding="utf-8")
+    assert table in tables
+    where, how = heading.split(". ", 1)
+    assert tables.startswith(where)
+    assert how in tables

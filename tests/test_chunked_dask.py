@@ -210,3 +210,80 @@ def _mean_of_marginals(model):
 
 def _median(distribution):
     return int(distribution.ppf(0.5))
+
+
+# -- series and data frames ----------------------------------------------------------------------------------------
+
+
+def frame_of(n=900, parts=4):
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    stores = np.random.default_rng(1).choice(["north", "south", "west"], n)
+    table = pd.DataFrame({"logit": LOGITS[:n], "store": stores}, index=np.arange(n) * 2 + 5)
+    return table, dd.from_pandas(table, npartitions=parts)
+
+
+def test_series_have_series_as_answers_with_their_keys():
+    table, frame = frame_of()
+    wanted = tt.CountModel(LOGITS[:900], tt.exactly(200)).marginals
+    for source, more in ((frame["logit"], {}), (frame, {"column": "logit"})):
+        answer = tt.ChunkedCountModel(source, tt.exactly(200), **more).marginals()
+        assert answer.divisions == frame.divisions
+        found = answer.compute()
+        assert found.index.equals(table.index)
+        assert found.name == "marginals"
+        np.testing.assert_allclose(found.to_numpy(), wanted, atol=1e-12)
+    together = frame.assign(posterior=answer).compute()
+    np.testing.assert_allclose(together["posterior"], wanted, atol=1e-12)
+    assert together["store"].tolist() == table["store"].tolist()
+
+
+def test_groups_are_columns_of_the_data_frame():
+    table, frame = frame_of()
+    counts = {"north": tt.exactly(40), "south": tt.exactly(80), "west": tt.exactly(3)}
+    found = tt.ChunkedCountModel(frame, groups="store", group_potential=counts).marginals().compute()
+    for store, potential in counts.items():
+        inside = (table["store"] == store).to_numpy()
+        wanted = tt.CountModel(LOGITS[:900][inside], potential).marginals
+        np.testing.assert_allclose(found[inside].to_numpy(), wanted, atol=1e-12)
+    with pytest.raises(tt.ParameterError, match="no column `shop`"):
+        tt.ChunkedCountModel(frame, groups="shop", group_potential=counts)
+    with pytest.raises(tt.ParameterError, match="say which one to use"):
+        tt.ChunkedCountModel(frame.rename(columns={"logit": "score"}), tt.exactly(1))
+
+
+@pytest.mark.parametrize("what", ["marginals", "posterior_logits", "sample", "mode"])
+def test_nothing_is_read_before_compute(what):
+    reads = []
+
+    def block(values):
+        reads.append(len(values))
+        return values
+
+    source = da.from_array(LOGITS, chunks=20_000).map_blocks(block, dtype=np.float64, meta=np.empty(0))
+    model = tt.ChunkedCountModel(source, tt.exactly(9_000))
+    answer = getattr(model, what)()
+    assert reads == []
+    assert answer.shape == (60_000,)
+    assert len(answer.compute()) == 60_000
+    assert len(reads) >= 6  # the numbers are read for the sums, and for the answer
+    impossible = tt.ChunkedCountModel(da.from_array(np.full(5, -np.inf), chunks=2), tt.exactly(2)).marginals()
+    with pytest.raises(tt.InfeasibleError):
+        impossible.compute()
+
+
+def test_a_folder_of_parquet_files_through_a_cluster_of_two_workers(client, tmp_path):
+    pytest.importorskip("pyarrow")
+    frame = frame_of()[1]
+    frame.to_parquet(tmp_path / "rows")
+    counts = {"north": tt.exactly(40), "south": tt.exactly(80), "west": tt.exactly(3)}
+    settings = {"groups": "store", "group_potential": counts, "scratch": tmp_path}
+    model = tt.ChunkedCountModel(tmp_path / "rows", column="logit", scheduler=client, **settings)
+    model.marginals(out=tmp_path / "posterior.parquet")
+    here = tt.ChunkedCountModel(tmp_path / "rows", column="logit", **settings)
+    wanted = np.concatenate(list(here.marginals()))
+    import pyarrow.parquet as parquet
+
+    np.testing.assert_array_equal(parquet.read_table(tmp_path / "posterior.parquet")["marginals"], wanted)
+    lazy = tt.ChunkedCountModel(frame, tt.exactly(200), column="logit", scheduler=client).marginals()
+    exact = tt.CountModel(LOGITS[:900], tt.exactly(200)).marginals
+    np.testing.assert_allclose(client.compute(lazy).result(), exact, atol=1e-12)

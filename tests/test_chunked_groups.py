@@ -334,3 +334,138 @@ def test_groups_in_stretches_may_cross_the_chunks_of_an_iterable(seed):
         found = np.concatenate(list(model.posterior_logits()))
         np.testing.assert_allclose(found, exact.posterior_logits, rtol=1e-10, atol=1e-9)
         assert sum(int(part.sum()) for part in model.sample(rng=seed)) == 6
+
+
+@pytest.mark.parametrize("layout", ["sorted", "scattered", "text"])
+def test_groups_without_a_total_are_models_by_themselves(layout, tmp_path):
+    rng = np.random.default_rng(5)
+    logits, ids = rng.normal(size=3000), rng.integers(-3, 40, 3000)
+    ids = {"sorted": np.sort(ids), "scattered": ids, "text": np.char.add("hall ", ids.astype(str))}[layout]
+    names = np.unique(ids)
+    own = {name: tt.exactly(i % 9) for i, name in enumerate(names.tolist()) if i % 5}
+    np.save(tmp_path / "x.npy", logits)
+    np.save(tmp_path / "ids.npy", ids)
+    model = tt.ChunkedCountModel(
+        tmp_path / "x.npy",
+        groups=tmp_path / "ids.npy",
+        group_potential=own,
+        chunk_size=700,
+        workers=2,
+        scratch=tmp_path,
+    )
+    single = [tt.CountModel(logits[ids == name], own.get(name)) for name in names.tolist()]
+    assert model.log_partition == pytest.approx(sum(one.log_partition for one in single), rel=1e-12)
+    model.posterior_logits(out=tmp_path / "out.npy")
+    found = np.load(tmp_path / "out.npy")
+    drawn = whole(model.sample(rng=3))
+    for name, one in zip(names.tolist(), single):
+        np.testing.assert_allclose(found[ids == name], one.posterior_logits, rtol=1e-12)
+        assert one.log_prob(drawn[ids == name]) > -np.inf
+    assert model.error_bound == max(one.error_bound for one in single)
+    want = tt.CountModel(
+        logits, [tt.Group(np.flatnonzero(ids == name), potential) for name, potential in own.items()]
+    ).count_log_probs()
+    window = model.count_log_probs()
+    here = np.exp(want[window.first : window.first + len(window.log_probs)])
+    np.testing.assert_allclose(np.exp(window.log_probs), here, atol=1e-11)
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_a_group_that_cannot_be_is_named(scattered):
+    ids = np.array(list("aabbcc") * 3 if scattered else sorted("aabbcc" * 3))
+    logits = np.where(ids == "b", -np.inf, 0.0)
+    impossible = tt.ChunkedCountModel(logits, groups=ids, group_potential={"b": tt.exactly(2)}, chunk_size=4)
+    with pytest.raises(tt.InfeasibleError, match="group 'b'"):
+        impossible.marginals()
+    short = tt.ChunkedCountModel(logits, groups=ids, group_potential={"c": tt.exactly(7)}, chunk_size=4)
+    with pytest.raises(tt.ParameterError, match="`group_potential` of the group 'c'"):
+        short.marginals()
+    known = tt.ChunkedCountModel(
+        logits, groups=ids, group_potential=tt.at_most(3), evidence={2: 1, 8: 1, 9: 1}
+    )
+    with pytest.raises(tt.InfeasibleError):
+        known.marginals()
+
+
+def test_chunks_of_no_variables_have_no_ids_of_any_kind():
+    pieces = [np.array([0.3, -1.0]), np.empty(0), np.array([0.5])]
+    found = [
+        tt.ChunkedCountModel(
+            lambda: iter(pieces), tt.at_least(1), groups=ids, group_potential=tt.at_least(1)
+        ).log_partition
+        for ids in (np.array([3, 1, 3]), np.array([3, 1, 3], object))
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("total", [None, tt.between(500, 900)])
+@pytest.mark.parametrize("stop", [2, 5, 9, 11])
+def test_interrupted_work_on_scattered_groups_goes_on(total, stop, tmp_path):
+    """Every chunk of every pass is made once, but for the one that was interrupted."""
+    rng = np.random.default_rng(6)
+    logits, ids = rng.normal(size=4000), rng.integers(0, 30, 4000)
+    np.save(tmp_path / "x.npy", logits)
+    np.save(tmp_path / "ids.npy", ids)
+    (tmp_path / "scratch").mkdir()
+    out, own = tmp_path / "out.npy", {3: tt.exactly(9), 7: tt.at_most(4)}
+
+    def run(progress):
+        model = tt.ChunkedCountModel(
+            tmp_path / "x.npy", total, groups=tmp_path / "ids.npy", group_potential=own,
+            chunk_size=1000, workers=1, scratch=tmp_path / "scratch", progress=progress,
+        )  # fmt: skip
+        model.marginals(out=out)
+        return model
+
+    def interrupt(step, _):
+        if step == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupt)
+    gc.collect()
+    seen = []
+    model = run(lambda *numbers: seen.append(numbers))
+    groups = [
+        tt.Group(np.flatnonzero(ids == 3), tt.exactly(9)),
+        tt.Group(np.flatnonzero(ids == 7), tt.at_most(4)),
+    ]
+    exact = tt.CountModel(logits, groups + ([] if total is None else [tt.Group(None, total)]))
+    np.testing.assert_allclose(np.load(out), exact.marginals, atol=1e-10)
+    whole_run = []
+    out.unlink()
+    del model
+    gc.collect()
+    assert list((tmp_path / "scratch").iterdir()) == []
+    run(lambda *numbers: whole_run.append(numbers))
+    if total is None:  # the laws of a total are computed anew
+        assert len(seen) <= len(whole_run) - stop + 1
+
+
+def test_a_source_that_changed_since_an_interrupt_is_sorted_again(tmp_path):
+    rng = np.random.default_rng(7)
+    logits, ids = rng.normal(size=4000), rng.integers(0, 30, 4000)
+    np.save(tmp_path / "ids.npy", ids)
+
+    def model(values, progress=False):
+        np.save(tmp_path / "x.npy", values)
+        return tt.ChunkedCountModel(
+            tmp_path / "x.npy", groups=tmp_path / "ids.npy", group_potential={3: tt.exactly(9)},
+            chunk_size=1000, workers=1, scratch=tmp_path, progress=progress,
+        )  # fmt: skip
+
+    def interrupt(step, _):
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _ = model(logits, interrupt).log_partition
+    gc.collect()
+    changed = logits + 1.0
+    one, two = model(changed), model(changed)  # of the same data, at the same time
+    exact = tt.CountModel(changed, [tt.Group(np.flatnonzero(ids == 3), tt.exactly(9))]).log_partition
+    assert one.log_partition == pytest.approx(exact, rel=1e-12)
+    assert two.log_partition == pytest.approx(exact, rel=1e-12)
+    del one
+    gc.collect()
+    np.testing.assert_array_equal(whole(two.marginals()), whole(model(changed).marginals()))

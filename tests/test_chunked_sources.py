@@ -190,11 +190,6 @@ def _unknown_chunks(folder):
     return array[array > 0]
 
 
-def _column_of_a_frame(folder):
-    frames = pytest.importorskip("dask.dataframe")
-    return frames.from_pandas(pytest.importorskip("pandas").DataFrame({"x": LOGITS}), npartitions=3)["x"]
-
-
 def _no_parquet(folder):
     pytest.importorskip("pyarrow")
     (folder / "x.parquet").write_bytes(b"PAR1")
@@ -210,7 +205,6 @@ def _no_parquet(folder):
         (lambda folder: folder, "has no files that end in .parquet"),
         (_parts_of_two_types, "of one type; 0.parquet has float and 1.parquet has double"),
         (_unknown_chunks, "compute_chunk_sizes"),
-        (_column_of_a_frame, "to_dask_array"),
         (_no_parquet, "not a readable Parquet file"),
     ],
 )

@@ -221,3 +221,74 @@ def test_a_failure_while_writing_leaves_everything_as_it_was(
         "infer", data, "--output", "out.csv", "--force"
     )
     assert Path("out.csv").read_text() == "precious"
+
+
+POSITIVES = {"a": 1, "b": 2}
+
+
+def with_positives(path: str) -> str:
+    rows = [(h, POSITIVES.get(h, 0), x) for h, x in zip(HALLS, LOGITS)]
+    return write(path, ["hall", "positives", "logit"], rows)
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)], ids=["memory", "batches"])
+def test_every_group_has_its_own_count(stream: tuple[str, ...], good: Run) -> None:
+    if stream:
+        pytest.importorskip("pyarrow")
+    data = with_positives("in.csv")
+    groups = [tt.Group([0, 1], tt.exactly(1)), tt.Group([2, 3, 4], tt.exactly(2))]
+    want = tt.CountModel(LOGITS, groups).marginals
+    write("counts.csv", ["group", "count"], POSITIVES.items())
+    write("halls.csv", ["count", "hall"], [(k, h) for h, k in POSITIVES.items()])
+    for asked in (
+        ("--group", "hall", "--group-counts", "hall", "counts.csv"),
+        ("--group-counts", "hall", "halls.csv"),
+        ("--group-count", "hall", "exactly:@positives"),
+        ("--group-count", "hall", "between:@positives:@positives"),
+    ):
+        good("infer", data, *asked, *stream, "--output", "out.csv", "--force", "--quiet")
+        found = columns("out.csv")
+        assert found["hall"] == HALLS
+        assert [float(x) for x in found["posterior_prob"]] == pytest.approx(want, abs=1e-13)
+    write("some.csv", ["group", "count"], [("b", 2)])
+    good(
+        "infer",
+        data,
+        "--group-counts",
+        "hall",
+        "some.csv",
+        *stream,
+        "--output",
+        "out.csv",
+        "--force",
+        "--quiet",
+    )
+    want = tt.CountModel(LOGITS, [groups[1]]).marginals
+    assert [float(x) for x in columns("out.csv")["posterior_prob"]] == pytest.approx(want, abs=1e-13)
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)], ids=["memory", "batches"])
+def test_wrong_counts_of_groups_are_refused(stream: tuple[str, ...], bad: Run) -> None:
+    if stream:
+        pytest.importorskip("pyarrow")
+    data = with_positives("in.csv")
+    write("strange.csv", ["group", "count"], [("a", 1), ("c", 2)])
+    assert "no row of in.csv has `hall` = c" in bad(
+        "infer", data, "--group-counts", "hall", "strange.csv", *stream
+    )
+    write("twice.csv", ["group", "count"], [("a", 1), ("a", 2)])
+    assert "listed a second time" in bad("infer", data, "--group-counts", "hall", "twice.csv", *stream)
+    write("half.csv", ["group", "count"], [("a", 0.5)])
+    assert "`count` must be 0, 1, 2" in bad("infer", data, "--group-counts", "hall", "half.csv", *stream)
+    write("many.csv", ["group", "count"], [("b", 4)])
+    message = bad("infer", data, "--group-counts", "hall", "many.csv", *stream)
+    assert "group `b`: `exactly(4)` needs a group of at least 4" in message
+    assert "no column `positive`" in bad("infer", data, "--group-count", "hall", "exactly:@positive", *stream)
+    assert "must be the same in every row" in bad(
+        "infer", data, "--group-count", "hall", "exactly:@logit", *stream
+    )
+    assert "--group-count hall: " in bad("infer", data, "--group-count", "hall", "exactl:@positives", *stream)
+    certain = write("certain.csv", ["hall", "logit"], [("x", "-inf"), ("x", 1.0), ("y", 0.0)])
+    write("two.csv", ["group", "count"], [("x", 2)])
+    message = bad("infer", certain, "--group-counts", "hall", "two.csv", *stream)
+    assert "`hall` = x: exactly(2)" in message

@@ -212,3 +212,48 @@ def test_memory_does_not_grow_with_the_file() -> None:
     assert (
         peaks[1] < peaks[0] + 330
     )  # megabytes; the table itself would take several hundred in Python objects
+
+
+@pytest.mark.parametrize("stop", [2, 4, 7])
+def test_an_interrupted_command_goes_on(
+    stop: int, good: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tallytree.chunked.passes import Passes
+    from tallytree.cli import main
+
+    rng = np.random.default_rng(0)
+    logits, halls = rng.normal(size=300), rng.integers(0, 7, 300)
+    write("in.csv", ["logit", "hall"], zip(logits.tolist(), halls.tolist()))
+    monkeypatch.setattr("tallytree.chunked.source.CHUNK", 60)
+    steps, noted = [0], Passes._noted
+
+    def count(self: Passes, bar: object, found: object) -> object:
+        steps[0] += 1
+        if steps[0] == stop:
+            raise KeyboardInterrupt
+        return noted(self, bar, found)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Passes, "_noted", count)
+    words = [
+        "infer",
+        "in.csv",
+        "--group-count",
+        "hall",
+        "exactly:5",
+        "--stream",
+        "--output",
+        "out.csv",
+        "--quiet",
+    ]
+    assert main(words) == 130
+    assert "the same command goes on where it was" in capsys.readouterr().err
+    stop, steps[0] = 0, 0
+    good(*words)
+    taken = steps[0]
+    groups = [tt.Group(np.flatnonzero(halls == h), tt.exactly(5)) for h in range(7)]
+    wanted = tt.CountModel(logits, groups).marginals
+    assert [float(x) for x in columns("out.csv")["posterior_prob"]] == pytest.approx(wanted, abs=1e-13)
+    assert sorted(path.name for path in Path().iterdir()) == ["in.csv", "out.csv"]
+    steps[0] = 0
+    good(*words, "--force")
+    assert taken < steps[0]

@@ -66,16 +66,16 @@ def test_certified_answers_are_right(name, kind):
     if name == "rewarding" and kind == "extreme":
         assert bound <= 1e-9  # a positive form never fails
     if bound == np.inf:
-        assert np.isnan(_native.flat_marginals(found, nu[None])).all()
+        assert np.isnan(found.marginals()).all()
         return
     expected, message = high_precision(nu, coefficients, rates)
     assert bound <= 1e-9
     assert abs(log_mean - expected) <= bound + 8 * np.spacing(abs(expected) + softplus)
-    got = _native.flat_messages(found, nu[None])[0]
+    got = found.messages()[0]
     assert np.max(np.abs(got - message)) <= bound + 4 * np.spacing(np.abs(message).max())
     with np.errstate(over="ignore"):
         marginal = 1 / (1 + np.exp(-(nu + np.where(np.isinf(nu), 0.0, message))))
-    np.testing.assert_allclose(_native.flat_marginals(found, nu[None])[0], marginal, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(found.marginals()[0], marginal, rtol=1e-12, atol=1e-300)
 
 
 def random_form(rng):
@@ -106,7 +106,7 @@ def test_the_bound_covers_the_error_of_random_forms():
             continue
         certified += 1
         expected, message = high_precision(nu, coefficients, rates, digits=300)
-        got = _native.flat_messages(found, nu[None])[0]
+        got = found.messages()[0]
         assert abs(log_mean - expected) <= bound + 8 * np.spacing(abs(expected) + softplus + 1), seed
         assert np.max(np.abs(got - message)) <= bound + 4 * np.spacing(np.abs(message).max()), seed
     assert certified > 60
@@ -153,13 +153,11 @@ def test_threads_and_levels():
     first = _native.flat_solve_powers(nu, coefficients, rates, threads=1)
     again = _native.flat_solve_powers(nu, coefficients, rates, threads=3)
     np.testing.assert_array_equal(first.totals(), again.totals())
-    np.testing.assert_array_equal(_native.flat_marginals(first, nu), _native.flat_marginals(again, nu))
+    np.testing.assert_array_equal(first.marginals(), again.marginals())
     for level in LEVELS:
         other = _native.flat_solve_powers(nu, coefficients, rates, level=level)
         np.testing.assert_allclose(other.totals()[:2], first.totals()[:2], rtol=1e-14)
-        np.testing.assert_allclose(
-            _native.flat_messages(other, nu), _native.flat_messages(first, nu), atol=1e-14
-        )
+        np.testing.assert_allclose(other.messages(), first.messages(), atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -206,5 +204,5 @@ def test_long_steep_tables_are_certified_by_the_solver():
     nu = np.random.default_rng(0).normal(size=(1, n))
     found = _native.flat_solve(nu, tt.geometric(0.3).log_table(n)[None])
     assert found.totals()[2, 0] < 1e-9
-    message = _native.flat_messages(found, nu)
+    message = found.messages()
     np.testing.assert_allclose(message, np.log(0.3), atol=1e-9)

@@ -59,6 +59,7 @@ CASES = {
     "wide": tt.PoissonBinomial(np.full(2000, 0.5)),
     "long": tt.PoissonBinomial(np.full(10**6, 0.5)),
     "huge weights": tt.PoissonBinomial([0.5, 0.5], weights=[10**8, 10**8 + 1]),
+    "mixture": tt.PoissonBinomial([[0.1, 0.5], [0.3, 0.9]], weights=[2, 3]).mixture([0.5, 0.5]),
     "given large weights": tt.PoissonBinomial([0.5, 0.5], weights=[10**5, 10**5 + 1]).given(low=1),
     "sums": tt.PoissonBinomial(np.full((2, 3), 0.2)),
     "sums of no batch": tt.PoissonBinomial(np.zeros((0, 3))),

@@ -75,6 +75,7 @@ PLAIN |= {
 PLAIN |= {
     "n_positions",
     "n_strata",
+    "sizes",
     "n_variables",
     "pair_tables",
     "pairs",

@@ -13,7 +13,7 @@ pytest.importorskip("sklearn")
 from real_data import data_folder
 from reproduction import data
 from tallytree.errors import ParameterError
-from tallytree.estimators import MaxEntropySampler
+from tallytree.estimators import HorvitzThompson, MaxEntropySampler
 
 EXAMPLE = [0.07, 0.17, 0.41, 0.61, 0.83, 0.91]
 
@@ -239,3 +239,21 @@ def test_what_rounding_of_the_sum_leaves_makes_no_design_impossible(pik):
     design = MaxEntropySampler().fit(pik)
     np.testing.assert_allclose(design.inclusion_probabilities_, pik, atol=2e-9)
     assert (design.sample(20, rng=0).sum(1) == design.sample_size_).all()
+
+
+def test_intervals_of_totals_cover_and_refuse_negative_variances():
+    rng = np.random.default_rng(5)
+    size = rng.lognormal(size=60)
+    design = MaxEntropySampler(random_state=0).fit(MaxEntropySampler.inclusion_probabilities(size, 25))
+    values = 3.0 * size + rng.normal(size=60)
+    found = [design.horvitz_thompson(sample, values).conf_int(0.9) for sample in design.sample(200, rng=1)]
+    covered = np.mean([low <= values.sum() <= high for low, high in found])
+    assert 0.8 < covered < 0.97
+    one = design.horvitz_thompson(design.sample(rng=2)[0], values)
+    low, high = one.conf_int()
+    assert (low + high) / 2 == pytest.approx(one.total)
+    assert (high - low) / 2 == pytest.approx(1.959963984540054 * one.standard_error)
+    with pytest.raises(ParameterError, match="variance of at least 0"):
+        HorvitzThompson(1.0, -2.0).conf_int()
+    with pytest.raises(ParameterError, match="`level`"):
+        one.conf_int(95)

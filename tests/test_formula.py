@@ -52,8 +52,8 @@ def test_a_level_that_the_fit_has_not_seen_is_refused(formula):
     frame = table(1)
     fit = ConditionalLogit.from_formula(formula, frame)
     with pytest.raises(ParameterError, match="'new' arrived"):
-        fit.predict(frame.assign(kind=["new", *frame["kind"][1:]]))
-    assert fit.predict(frame.assign(kind="u")).shape == (len(frame),)
+        fit.decision_function(frame.assign(kind=["new", *frame["kind"][1:]]))
+    assert fit.decision_function(frame.assign(kind="u")).shape == (len(frame),)
 
 
 def test_survival_strata_and_offset_go_together():
@@ -64,7 +64,7 @@ def test_survival_strata_and_offset_go_together():
         frame[["x"]].to_numpy(), frame["time"], frame["case"], frame["id"], offset=frame["z"]
     )
     np.testing.assert_array_equal(fit.coef_, direct.coef_)
-    want = frame["x"] * fit.coef_[0] + frame["z"] + fit.intercept_
+    want = frame["x"] * fit.coef_[0] + frame["z"]
     np.testing.assert_allclose(fit.decision_function(frame), want, rtol=1e-12)
 
 
@@ -143,10 +143,10 @@ def test_clusters_are_a_term_of_the_formula_too():
     direct = ConditionalLogit().fit(frame[["x"]], frame["case"], groups=frame["id"], cluster=both)
     np.testing.assert_allclose(fit.covariance_, direct.covariance_, rtol=1e-12)
     assert fit.predict(frame.drop(columns=["clinic", "year"])).shape == (len(frame),)
-    with pytest.raises(ParameterError, match="Give `cluster` once"):
+    with pytest.raises(ParameterError, match=r"Give the columns of `cluster\(\.\.\.\)` once"):
         ConditionalLogit.from_formula("case ~ x + strata(id) + cluster(clinic)", frame, cluster="clinic")
-    with pytest.raises(ParameterError, match="not with `Surv`"):
-        ConditionalLogit.from_formula("Surv(time, case) ~ x + cluster(clinic)", frame)
+    with_times = ConditionalLogit.from_formula("Surv(time, case) ~ x + cluster(clinic)", frame)
+    assert with_times.n_clusters_ == frame["clinic"].nunique()
 
 
 def test_new_labels_of_the_response_are_refused():

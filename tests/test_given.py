@@ -12,7 +12,6 @@ import pytest
 
 import tallytree as tt
 from helpers import few
-from tallytree.engine.pmf import weighted
 
 DIGITS = 60
 
@@ -75,17 +74,6 @@ def test_inclusion_probabilities_match_enumeration(scale):
                 logits[rng.integers(n)] = rng.choice([-np.inf, np.inf])
             low, high = sorted(rng.integers(-9, 10, size=2).tolist())
             check_against_enumeration(logits.tolist(), rng.integers(-4, 5, size=n).tolist(), low, high)
-
-
-def test_both_arithmetics_agree(monkeypatch):
-    rng = np.random.default_rng(0)
-    nu, weights = rng.normal(size=(3, 30)), rng.integers(1, 9, size=30)
-    allowed = rng.random((3, int(weights.sum()) + 1)) < 0.1
-    table = np.where(allowed, 0.0, -np.inf)
-    plain = weighted.inclusion_evidence(nu, weights, table)
-    monkeypatch.setattr(weighted, "DEEPEST_PLAIN", -1.0)
-    monkeypatch.setattr(weighted, "BUFFER", 1)  # one row at a time
-    np.testing.assert_allclose(weighted.inclusion_evidence(nu, weights, table), plain, rtol=1e-12, atol=1e-12)
 
 
 def test_without_weights_it_is_the_count_model():

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import tallytree as tt
 from tallytree import config
 from tallytree.engine.law import log_tails
+from tallytree.engine.pmf.events import Events, log_outcomes, to_lattice
 from tallytree.engine.pmf.log_pmf import direct_log_pmf, leave_one_out_log_pmf, log_pmf
-from tallytree.engine.pmf.weighted import to_lattice, weighted_log_pmf
+from tallytree.engine.pmf.sums import log_table
 
 TOLERANCE = 1e-10
 
@@ -165,7 +166,7 @@ def test_weighted_sums_are_right_in_range_and_out_of_it(sd):
     weights = rng.integers(1, 9, size=30)
     nu = rng.normal(size=(3, 30)) * sd
     nu[1, :4], nu[2, :4] = np.inf, -np.inf
-    got = weighted_log_pmf(nu, weights)
+    got = log_table(Events(log_outcomes(nu), to_lattice(np.stack([0 * weights, weights], 1))[0]))
     for row, v in zip(got, nu, strict=True):
         assert_log_close(row, exact_log_pmf(v, weights, int(weights.sum()) + 1))
 
@@ -173,9 +174,10 @@ def test_weighted_sums_are_right_in_range_and_out_of_it(sd):
 def test_any_integer_weights_become_positive_and_coprime():
     weights = np.array([6, -9, 0, 12, -3])
     nu = np.array([[0.3, -1.0, 5.0, 2.0, 0.7]])
-    lattice = to_lattice(nu, weights)
-    assert (lattice.offset, lattice.step, lattice.weights.tolist()) == (-12, 3, [2, 3, 4, 1])
-    got = np.exp(weighted_log_pmf(lattice.nu, lattice.weights))[0]
+    values, lattice = to_lattice(np.stack([0 * weights, weights], 1))
+    assert (lattice.offset, lattice.divisor, lattice.size) == (-12, 3, 11)
+    assert values.tolist() == [[0, 2], [3, 0], [0, 0], [0, 4], [1, 0]]
+    got = np.exp(log_table(Events(log_outcomes(nu), values)))[0]
     want = exact_pmf(nu[0], weights)
     for j, x in enumerate(got):
         assert x == pytest.approx(float(want.get(-12 + 3 * j, 0)), rel=1e-13)

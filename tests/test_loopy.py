@@ -321,7 +321,7 @@ def test_many_sizes_are_padded_and_give_the_same():
     graph = tt.FactorGraph(rng.normal(size=n) - 1.0, groups)
     result = tt.loopy_bp(graph, damping=0.3)
     assert result.converged
-    widths = {b.width for p in tt.loopy.layout.layout(graph, parallel=True).phases for b in p.batches}
+    widths = {b.width for p in tt.loopy.layout.layout(graph, 1).phases for b in p.batches}
     assert len(widths) < 10
     for g, group in enumerate(groups):
         model = tt.CountModel(result.cavity_log_odds(g), group.potential)
@@ -367,3 +367,31 @@ def test_other_misuse_is_refused():
         tt.loopy_bp(example(shape=(6, 7)), start=result)
     with pytest.raises(tt.ParameterError, match="max-product"):
         tt.loopy_bp(example(), semiring="max").count_log_probs(0)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+def test_a_variable_of_very_many_factors_costs_what_others_cost_and_is_exact(schedule):
+    """Three hundred factors around one variable are a tree; hard ones among them decide it."""
+    n = 300
+    sets = [[0, 2 * i + 1, 2 * i + 2] for i in range(n)]
+    rng = np.random.default_rng(0)
+    graph = tt.FactorGraph(
+        0.1 * rng.normal(size=2 * n + 1) - 0.2, [tt.Group(s, [0.0, 0.4, 0.1, 0.0]) for s in sets]
+    )
+    beliefs = tt.loopy_bp(graph, schedule=schedule, tol=1e-13)
+    assert beliefs.converged
+    assert len(beliefs._layout.phases) <= 16
+    np.testing.assert_allclose(beliefs.log_odds, graph.exact().log_odds, rtol=1e-9, atol=1e-9)
+    hard = tt.FactorGraph(graph.logits, [*graph.groups, tt.Group([0, 1, 2], tt.exactly(3))])
+    decided = tt.loopy_bp(hard, schedule=schedule)
+    np.testing.assert_array_equal(decided.marginals[:3], 1.0)
+    np.testing.assert_allclose(decided.marginals, hard.exact().marginals, atol=1e-9)
+
+
+def test_graphs_that_differ_in_log_odds_share_what_follows_from_their_factors():
+    graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.exactly(1)), tt.Group([1, 2], tt.exactly(1))])
+    other = graph.replace(logits=[1.0, -math.inf, 0.0])
+    np.testing.assert_allclose(tt.loopy_bp(graph).marginals, 0.5)
+    np.testing.assert_array_equal(tt.loopy_bp(other).marginals, [1.0, 0.0, 1.0])
+    assert other._structure is graph._structure
+    assert pickle.loads(pickle.dumps(other)) == other

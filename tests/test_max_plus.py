@@ -68,7 +68,7 @@ def test_each_method_agrees_with_the_definition(chosen, m, n):
     a, b = sequence(rng, m, chosen[1]), sequence(rng, n, chosen[2])
     want = by_definition(a, b)
     start, stop = np.sort(rng.integers(0, len(want) + 1, 2))
-    found = {"plain": convolve.plain(a, b, start, stop), "rows": convolve._row_by_row(a, b, start, stop)}
+    found = {"direct": convolve.direct(a, b, start, stop), "rows": convolve._row_by_row(a, b, start, stop)}
     found["batch"] = convolve.convolve_batch(a, b)[start:stop]
     parts_a, parts_b = pieces(a), pieces(b)
     if parts_a is not None:

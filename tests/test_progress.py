@@ -29,9 +29,12 @@ WORK = {
         sweeps=4, rng=0, progress=progress
     ),
     "fit": lambda progress: tt.learn.fit(tt.CountModel(np.zeros(4)), rows(), l2=1.0, progress=progress),
-    "sample": lambda progress: tt.assignment(np.zeros((2, 3)), rows=tt.exactly(1)).sample(
-        2, rng=0, progress=progress
+    "fit_noisy_or": lambda progress: tt.learn.fit_noisy_or(
+        np.zeros((4, 2)), [1, 0, 1, 1], l2=0.1, leak=0.1, progress=progress
     ),
+    "sample": lambda progress: tt.assignment(  # too wide for exact draws
+        np.zeros((30, 30)), rows=tt.exactly(4), columns=tt.exactly(4)
+    ).sample(2, rng=0, progress=progress),
     "marginals": lambda progress: tt.ChunkedCountModel(
         np.zeros(9), tt.exactly(2), progress=progress
     ).marginals(),
@@ -72,14 +75,48 @@ def test_nothing_is_shown_where_standard_error_is_closed(monkeypatch):
         shown.advance()
 
 
-@pytest.mark.parametrize("name", [name for name in WORK if name != "marginals"])
+@pytest.mark.parametrize("name", WORK)
 def test_a_function_is_told_every_step(name):
     seen = []
     WORK[name](lambda *numbers: seen.append(numbers))
     assert len(seen) > 0
     assert [numbers[0] for numbers in seen] == list(range(1, len(seen) + 1))
-    assert {len(numbers) for numbers in seen} == {3 if name == "fit" else 2}
+    assert {len(numbers) for numbers in seen} == {3 if name in ("fit", "newton", "fit_noisy_or") else 2}
     with pytest.raises(
         tt.ParameterError, match=r"`progress` must be True, False or a function of .*; 3 arrived"
     ):
         WORK[name](3)
+
+
+def fitted(name, progress):
+    sk = pytest.importorskip("tallytree.estimators")
+    rng = np.random.default_rng(0)
+    x, groups = rng.normal(size=(60, 2)), np.repeat(np.arange(12), 5)
+    y, bags = np.tile([1, 0, 0, 1, 0], 12), (np.arange(12) % 2)
+    binary = rng.integers(0, 2, (60, 4))
+    work = {
+        "ConditionalLogit": lambda: sk.ConditionalLogit(progress=progress).fit(x, y, groups=groups),
+        "BagClassifier": lambda: sk.BagClassifier(l2=1.0, progress=progress).fit(x, bags, groups=groups),
+        "LabelProportions": lambda: sk.LabelProportions(target="counts", l2=1.0, progress=progress).fit(
+            x, bags + 1, groups=groups
+        ),
+        "CountDensity": lambda: sk.CountDensity(l2=1.0, progress=progress).fit(binary),
+        "mixture": lambda: sk.CountDensity(n_components=2, l2=1.0, em_iter=3, progress=progress).fit(binary),
+    }
+    return work[name]()
+
+
+@pytest.mark.parametrize(
+    "name", ["ConditionalLogit", "BagClassifier", "LabelProportions", "CountDensity", "mixture"]
+)
+def test_estimators_tell_their_steps(name, capsys):
+    fitted(name, False)
+    assert capsys.readouterr().err == ""
+    fitted(name, True)
+    assert capsys.readouterr().err.startswith("rounds: " if name == "mixture" else "fit: ")
+    seen = []
+    fitted(name, lambda *numbers: seen.append(numbers))
+    assert [numbers[0] for numbers in seen] == list(range(1, len(seen) + 1))
+    assert {len(numbers) for numbers in seen} == {2 if name == "mixture" else 3}
+    with pytest.raises(tt.ParameterError, match="`progress` must be True, False or a function of"):
+        fitted(name, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import json
 import os
 import re
 from dataclasses import replace
@@ -20,8 +21,8 @@ from reproduction import bags, baselines, claim, data, images, ising, matching, 
 from reproduction.__main__ import main
 from reproduction.bags_claims import permutation_p
 from reproduction.report import csv_text
-from reproduction.runtime_claims import runtime_claims
 from reproduction.sizes import TINY
+from reproduction.statements import FOREMOST, STATEMENTS
 from reproduction.store import ARRAYS, Store, write_whole
 from reproduction.workers import each
 from tallytree import CountModel, PoissonBinomial, PrecisionError
@@ -83,18 +84,15 @@ def test_the_report_holds_every_figure_and_the_folder_every_number(made):
 
 def test_every_claim_has_a_verdict_in_the_report(made):
     text = (made / "report.html").read_text("utf-8")
-    rows = list(csv.DictReader((made / "tables" / "claims.csv").read_text("utf-8").splitlines()))
-    words = set(claim.VERDICTS)
-    assert rows
-    for row in rows:
-        assert row["verdict"] in words
-        assert row["paper"]
-        assert row["found"]
-    own = [row for row in rows if row["variant"] == "False"]
-    assert text.count('class="verdict"') == len(own) + len(
-        rows
-    )  # the paper's at a glance, all in their sections
-    assert f"{len(own)} statements of the paper: " in text
+    rows = json.loads((made / "claims.json").read_text("utf-8"))
+    keys = [row["key"] for row in rows]
+    parts = {STATEMENTS[key].part for key in keys}
+    assert keys == [key for key, s in STATEMENTS.items() if s.part in parts]  # each once, in order
+    assert {row["verdict"] for row in rows} <= set(claim.VERDICTS)
+    top = sum(key in FOREMOST for key in keys)
+    assert text.count('class="verdict"') == len(rows) + top
+    assert claim.tally(claim.from_json(rows)) in text
+    assert (made / "statements.md").read_text("utf-8").count("\n| ") == len(rows)
 
 
 # -- resuming, and equal seeds
@@ -109,7 +107,7 @@ def test_an_interrupted_run_continues(tmp_path, capsys, monkeypatch):
     assert "interrupted" in capsys.readouterr().err
     assert not (out / "report.html").exists()
     kept = {p: p.stat().st_mtime_ns for p in (out / "steps").iterdir()}
-    assert len(kept) == 2 * sum(TINY.runs)
+    assert len(kept) == 2 * TINY.seeds * sum(TINY.runs)
     assert not list(out.rglob("*.tmp"))
     with monkeypatch.context() as patch:
         patch.setattr(matching, "true_marginals", lambda *_: pytest.fail("computed again"))
@@ -136,20 +134,21 @@ def test_equal_seeds_give_equal_numbers(tmp_path):
         found = matching.measure(SMALL, seed, Store(tmp_path / folder), 1)
         errors = [row["error"] for row in found["rows"]] + [g["sweeps"] for g in found["large"]]
         sets = images.measure(SMALL, seed, Store(tmp_path / folder), 1, tmp_path)["sets"]
-        arrays = {k: v for s in sets.values() for k, v in s.items() if not k.endswith("seconds")}
-        return errors, arrays
+        arrays = {(k, i): v for ones in sets.values() for i, one in enumerate(ones) for k, v in one.items()}
+        return errors, {k: v for k, v in arrays.items() if not k[0].endswith("seconds")}
 
     first, second, other = numbers("a", 3), numbers("b", 3), numbers("c", 4)
     assert first[0] == second[0] != other[0]
     assert first[1].keys() == second[1].keys()
     for key, value in first[1].items():
         np.testing.assert_array_equal(value, second[1][key])
-    assert not np.array_equal(first[1]["rc_nll"], other[1]["rc_nll"])
+    assert not np.array_equal(first[1]["rc_nll", 0], other[1]["rc_nll", 0])
+    assert not np.array_equal(first[1]["rc_nll", 0], first[1]["rc_nll", 1])
 
 
 def test_processes_side_by_side_give_the_same(tmp_path):
     tasks = [
-        (f"truth-{run}", {"run": run}, matching.true_marginals, ((3, 6), run, 0, 1, 1)) for run in range(2)
+        (f"truth-{run}", {"run": run}, matching.true_marginals, ((3, 6), run, [0], 1, 1)) for run in range(2)
     ]
     alone = each(Store(tmp_path / "a"), tasks, 1)
     seen = []
@@ -237,33 +236,34 @@ def test_cluster_sweeps_have_the_right_distribution():
 
 
 def test_enumerated_marginals_meet_the_counts():
-    truth = matching.enumerated(matching.affinity((3, 6), 0, 0))
+    truth = matching.enumerated(matching.affinity((3, 6), 0, [0]))
     assert ((truth.sum(1) >= 2) & (truth.sum(1) <= 3)).all()
     assert ((truth.sum(0) >= 1) & (truth.sum(0) <= 2)).all()
 
 
-def test_growth_is_fitted_and_judged_from_the_numbers():
-    def rows(power):
-        return [
-            {"method": m, "D": 2**e, "seconds": t, "processor": t, "bytes": 8.0 * 4.0**e, "note": ""}
-            for m, p in (("chain", 2.0), ("tree", 1.9), ("fft-tree", power), ("auto", 1.0))
-            for e in range(10, 18)
-            for t in [1e-7 * 2.0 ** (e * p)]
-        ]
-
-    assert runtime.growth(rows(1.1), "fft-tree", "seconds", 2**12)[0] == pytest.approx(1.1)
-    found = [runtime_claims(rows(p)) for p in (1.1, 2.2)]
-    assert [c[0].verdict for c in found] == [claim.REPRODUCED, claim.NOT_REPRODUCED]
-    assert not found[0][0].variant
-    assert found[0][1].variant  # our own choice of method is no statement of the paper
+def test_growth_is_fitted_per_seed_beyond_the_cost_of_a_call():
+    rows = [
+        {
+            "kind": "fft-tree",
+            "x": 2**e,
+            "processor": [1e-7 * 2.0 ** (e * p) for p in (1.0, 1.2)] if e > 11 else [1.0, 1.0],
+        }
+        for e in range(3, 20)
+    ]
+    assert runtime.exponents(rows, "fft-tree", "processor") == pytest.approx((1.0, 1.2))
+    assert runtime.exponents(rows[:10], "fft-tree", "processor") == ()
+    assert "1.10" in runtime.growth_text(rows, "fft-tree", "processor")
 
 
 def test_methods_agree_and_caps_are_kept(tmp_path):
     rows = runtime.measure(SMALL, 0, Store(tmp_path))
-    means = {r["mean_marginal"] for r in rows if r["D"] == 16 and r["seconds"]}
-    assert max(means) - min(means) < 1e-9
+    means = np.array(
+        [r["mean"] for r in rows if r["x"] == 16 and r["kind"] in ("chain", "tree", "fft-tree", "auto")]
+    )
+    assert means.shape == (4, TINY.seeds)
+    assert np.ptp(means, axis=0).max() < 1e-9
     slow = runtime.measure(replace(SMALL, time_cap=0.0), 0, Store(tmp_path / "b"))
-    notes = {(r["method"], r["D"]): r["note"] for r in slow}
+    notes = {(r["kind"], r["x"]): r["note"] for r in slow}
     assert "limit" in notes["chain", 64]
     assert notes["chain", 16] == ""
 
@@ -284,10 +284,17 @@ def test_the_textbook_transform_has_absolute_accuracy():
         assert np.abs(baselines.dft_cf_pmf(logits) - law).max() < 1e-14
 
 
-def test_a_point_runs_in_its_own_process():
-    found = runtime._in_own_process("auto", 64, 0, 0.0, 120.0)
-    assert found["seconds"] > 0
-    assert "failed" in runtime._in_own_process("no-such-method", 64, 0, 0.0, 120.0)["note"]
+@pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="problems have processes of their own where there is fork"
+)
+def test_a_problem_runs_in_its_own_process_and_within_its_limits():
+    with runtime.Forks(replace(TINY, own_process=True)) as forks:
+        found = forks.ask("auto", 64, [0, 0], 0.0)
+        assert found["processor"] > 0
+        assert found["mean"] == runtime.single("auto", 64, [0, 0], 0.0)["mean"]
+        assert "failed" in forks.ask("no-such-method", 64, [0, 0], 0.0)["note"]
+        assert "memory" in forks.ask("chain", 4096, [0, 0], 0.0, 2e7)["note"]
+        assert forks.ask("auto", 64, [0, 0], 0.0) | found | {"note": ""}  # it goes on
 
 
 def test_the_matching_coupling_is_where_the_curve_meets_the_printed_value():
@@ -330,6 +337,6 @@ def test_the_times_of_large_grids_are_not_those_of_remembered_answers(monkeypatc
         return problem
 
     monkeypatch.setattr(matching, "assignment", watched)
-    found = matching._large(6, 0)
+    found = matching._large(6, [0])
     assert len(asked) == 2 * matching._REPEATS
     assert found["shape"] == "6x6"

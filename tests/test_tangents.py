@@ -217,3 +217,29 @@ def test_a_direction_must_be_finite_where_the_parameter_is():
         model.hessian_vector_product([INF, 0.0])
     with pytest.raises(tt.ParameterError, match="finite"):
         model.hessian_vector_product(None, [[-INF, 0.0, 0.0]])
+
+
+def _total(n, kind):
+    c = np.arange(n + 1.0)
+    return {
+        "exactly": tt.exactly(n // 3),
+        "between": tt.between(n // 4, n // 3),
+        "convex": 1e-2 * (c - n / 3) ** 2,
+        "spike": np.where(c == n - 3, 2.0 * n, 0.0),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["exactly", "between", "convex", "spike"])
+@pytest.mark.parametrize("along", ["ones", "random", "zero"])
+def test_products_of_blocks_and_a_total_agree_with_logarithms(kind, along):
+    # Counts that no configuration reaches are left out, and what all variables have in common moves into the table.
+    rng, n = np.random.default_rng(11), 1200
+    groups = [tt.Group(range(i, i + 100), tt.between(20, 100)) for i in range(0, n, 100)]
+    model = tt.CountModel(rng.normal(size=n), [*groups, tt.Group(None, _total(n, kind))])
+    v = {"ones": np.ones(n), "random": rng.normal(size=n), "zero": np.zeros(n)}[along]
+    found = model.hessian_vector_product(v, counts=False).logits
+    with config.using(engine="array"):
+        want = model.replace(logits=model.logits + 0.0).hessian_vector_product(v, counts=False).logits
+    p = model.marginals
+    allowed = np.maximum(1e-10 * np.abs(v).max() * np.sqrt(p * (1.0 - p)), 1e-9 * np.abs(want))
+    assert (np.abs(found - want) <= allowed + 1e-13).all()

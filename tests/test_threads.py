@@ -97,7 +97,7 @@ nu, table = logits[:5120].reshape(10, 512), np.zeros((1, 513))
 
 def work():  # in the engine, where it holds its locks: those of the interpreter are not its business
     while not stop.is_set():
-        native.flat_marginals(native.flat_solve(nu, table, threads=3), nu)
+        native.flat_solve(nu, table, threads=3).marginals()
         plan.tree_pass(nu, table, method="fft", threads=3)
 
 busy = [threading.Thread(target=work) for _ in range(2)]
@@ -118,7 +118,7 @@ print("answered")
 FORKED_INSIDE_A_CACHE = """
 import os, signal, sys, threading
 import tallytree as tt
-from tallytree.memo import answer, cached, once, recent
+from tallytree.memo import answer, cached, once, lru
 
 started, go_on = threading.Event(), threading.Event()
 main = threading.get_ident()
@@ -133,8 +133,8 @@ class Thing:
     attribute, shown = cached(slow), answer(slow)
     def keyed(self): return once(self, ("a", 1), lambda: slow(self))
 
-function = recent(4)(slow)
-ASKED = {"cached": lambda x: x.attribute, "answer": lambda x: x.shown, "once": lambda x: x.keyed(), "recent": function}
+function = lru(4)(slow)
+ASKED = {"cached": lambda x: x.attribute, "answer": lambda x: x.shown, "once": lambda x: x.keyed(), "lru": function}
 ask, thing = ASKED[sys.argv[1]], Thing()
 thread = threading.Thread(target=ask, args=(thing,))
 thread.start()
@@ -201,7 +201,7 @@ def test_a_forked_child_has_threads_of_its_own():
 
 
 @needs_fork
-@pytest.mark.parametrize("cache", ["cached", "answer", "once", "recent"])
+@pytest.mark.parametrize("cache", ["cached", "answer", "once", "lru"])
 def test_a_child_forked_inside_a_cached_computation_computes_for_itself(cache):
     assert run(FORKED_INSIDE_A_CACHE, cache) == ["answered"]
 
@@ -288,18 +288,23 @@ def _large_node(method):
 )
 def test_an_interrupt_is_heard_in_the_midst_of_long_work(make):
     work = make()
-    heard = []
+    start = time.perf_counter()
+
+    def until_interrupted():
+        # Once is enough on a slow machine; on a quick one the work may end before the timer does.
+        while time.perf_counter() - start < 10.0:
+            work()
+
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        start = time.perf_counter()
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         with pytest.raises(KeyboardInterrupt):
-            work()
-        heard.append(time.perf_counter() - start)
+            until_interrupted()
+        heard = time.perf_counter() - start
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-    assert heard[0] < 1.3
+    assert heard < 1.3
 
 
 def test_a_handler_of_signals_may_use_the_engine():
@@ -404,3 +409,39 @@ def test_lengths_of_transforms_fit_their_type():
     for n in (3 * 2**29 + 1, 2**31, 2**40):
         with pytest.raises(ValueError, match="transform"):
             hooks.fft_length(n)
+
+
+KEPT = """
+import os
+import numpy as np
+import tallytree as tt
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+x = np.zeros(6_000_000)
+tt.CountModel(x[:100], tt.exactly(3)).marginals
+before = resident()
+tt.CountModel(x, tt.exactly(10)).marginals
+print(resident() - before)
+"""
+
+
+@needs_limits
+def test_memory_kept_for_the_next_model_has_a_switch():
+    def grown(**environment):
+        run = subprocess.run(
+            [sys.executable, "-c", KEPT], env={**os.environ, **environment}, capture_output=True, text=True
+        )
+        assert run.returncode == 0, run.stderr
+        return int(run.stdout)
+
+    assert grown(TALLYTREE_KEEP_MB="0") + 30e6 < grown()
+
+
+def test_a_wrong_limit_on_kept_memory_is_refused():
+    code = "import tallytree as tt; tt.CountModel([0.0], tt.exactly(1)).marginals"
+    environment = {**os.environ, "TALLYTREE_KEEP_MB": "lots"}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert "TALLYTREE_KEEP_MB" in run.stderr

@@ -152,8 +152,8 @@ def test_the_layer_draws_exactly_k_with_the_gradient_of_the_marginals():
     mask = torch.ones(4, 10, dtype=torch.bool)
     mask[:, ::2] = False
     ragged = ttt.KSubset(torch.tensor([1, 2, 3, 4]))
-    assert ragged(scores, mask).detach().sum(-1).tolist() == [1, 2, 3, 4]
-    assert float(ragged(scores, mask).detach()[:, ::2].abs().max()) == 0.0
+    assert ragged(scores, mask=mask).detach().sum(-1).tolist() == [1, 2, 3, 4]
+    assert float(ragged(scores, mask=mask).detach()[:, ::2].abs().max()) == 0.0
     stored = io.BytesIO()
     torch.save(ragged, stored)
     stored.seek(0)

@@ -61,11 +61,15 @@ WRONG = {
     "k is half": (lambda: ttt.KSubset(torch.tensor([0.5])), "integer"),
     "no temperature": (lambda: ttt.KSubset(2, temperature="a"), "`temperature`"),
     "too many samples": (lambda: ttt.KSubset(2, n_samples=-1), "`n_samples`"),
-    "a mask of another shape": (lambda: ttt.KSubset(2)(X, torch.ones(3, dtype=torch.bool)), "broadcast"),
+    "a mask of another shape": (lambda: ttt.KSubset(2)(X, mask=torch.ones(3, dtype=torch.bool)), "broadcast"),
     "a mask of nothing": (
-        lambda: ttt.KSubset(2).eval()(X, [True, False, False, False, False]),
-        "mask leaves",
+        lambda: ttt.KSubset(2).eval()(X, mask=[True, False, False, False, False]),
+        "row 0 has 1 unmasked entries, k = 2",
     ),
+    "a mask in the place of k": (lambda: ttt.KSubset(2)(X, torch.ones(5, dtype=torch.bool)), "by its name"),
+    "k and a fraction": (lambda: ttt.KSubset(2, fraction=0.1), "both arrived"),
+    "neither k nor a fraction": (lambda: ttt.KSubset()(X), "how many"),
+    "a fraction above one": (lambda: ttt.KSubset(fraction=1.5), "`fraction`"),
     "rows of another batch": (lambda: ttt.KSubset(torch.tensor([1, 2, 3])).eval()(X), "broadcast"),
     "scores that are NaN": (lambda: ttt.KSubset(2).eval()(NAN), "NaN"),
     "counts in words": (lambda: L.bag_nll(FOUR, INDEX, "a"), "`counts` must be a tensor"),
@@ -92,7 +96,7 @@ def test_lists_and_arrays_serve_as_tensors():
     assert float(L.bag_nll([0.0, 1.0], [0, 0], [1])) == pytest.approx(
         float(L.bag_nll(torch.tensor([0.0, 1.0]), torch.tensor([0, 0]), torch.tensor([1])))
     )
-    assert ttt.KSubset(2).eval()([0.0, 2.0, 1.0], [True, True, False]).tolist() == [1.0, 1.0, 0.0]
+    assert ttt.KSubset(2).eval()([0.0, 2.0, 1.0], mask=[True, True, False]).tolist() == [1.0, 1.0, 0.0]
     assert torch.equal(LAW.log_prob([1, 1, 0, 0, 0]), LAW.log_prob(torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0])))
     assert float(ttt.PoissonBinomial(probs=[0.5, 0.5]).log_prob(1)) == pytest.approx(math.log(0.5))
 

@@ -1,7 +1,7 @@
 """Checks of the built site: ``python tools/check_site.py docs/_build/html``.
 
 Every link inside it leads to a page, a file or a place on a page that exists; and every question of
-`docs/questions.md` is answered within two clicks of the front page without that list, and found by a search.
+`tools/questions.md` is answered within two clicks of the front page, and found by a search.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+QUESTIONS = Path(__file__).with_name("questions.md")
 CLICKS = 2
 SHOWN = 12  # results that one sees at once
 
@@ -76,12 +76,12 @@ def broken_links(pages: dict[Path, Page]) -> list[str]:
     return sorted(set(found))
 
 
-def clicks_from(start: Path, pages: dict[Path, Page], without: Path) -> dict[Path, int]:
-    """How many clicks every page is from the start, not counting ways through one page."""
+def clicks_from(start: Path, pages: dict[Path, Page]) -> dict[Path, int]:
+    """How many clicks every page is from the start."""
     far, edge = {start: 0}, [start]
     while edge:
         targets = {t[0] for page in edge for link in pages[page].links if (t := target_of(page, link))}
-        new = sorted(t for t in targets if t in pages and t not in far and t != without)
+        new = sorted(t for t in targets if t in pages and t not in far)
         far.update(dict.fromkeys(new, far[edge[0]] + 1))
         edge = new
     return far
@@ -122,16 +122,18 @@ class Search:
 
 def questions() -> list[tuple[str, str, str]]:
     """Question, words to search for, page."""
-    text = (DOCS / "questions.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \d+ \| (.+?) \| (.+?) \| \[.*\]\((.+?)\.(?:md|rst)\) \|$", text, re.MULTILINE)
+    text = QUESTIONS.read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| \d+ \| (.+?) \| (.+?) \| \[.*\]\(\.\./docs/(.+?)\.(?:md|rst)\) \|$", text, re.MULTILINE
+    )
     if len(rows) != 20:
-        sys.exit(f"docs/questions.md must list 20 questions; {len(rows)} were read.")
+        sys.exit(f"tools/questions.md must list 20 questions; {len(rows)} were read.")
     return rows
 
 
 def unanswered(site: Path, pages: dict[Path, Page]) -> list[str]:
     """Questions that are too far from the front page, or that a search does not answer."""
-    far = clicks_from(site / "index.html", pages, site / "questions.html")
+    far = clicks_from(site / "index.html", pages)
     search = Search(site)
     found = []
     for question, words, page in questions():

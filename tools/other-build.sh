@@ -10,7 +10,7 @@ root=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-kernel_tests=(tests/test_native_*.py tests/test_waves.py tests/test_lane_*.py tests/test_closed_forms.py tests/test_levels.py)
+kernel_tests=(tests/test_native_*.py tests/test_waves.py tests/test_small_*.py tests/test_closed_forms.py tests/test_levels.py)
 
 other_build() {
   build=${1:-$work/build}

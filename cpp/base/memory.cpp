@@ -15,7 +15,7 @@ namespace tallytree {
 namespace {
 
 constexpr size_t kHuge = size_t(2) << 20;
-constexpr size_t kKeepAtMost = size_t(128) << 20;  // bytes kept for reuse
+constexpr size_t kKeepMegabytes = 128;  // kept for reuse, unless TALLYTREE_KEEP_MB says otherwise
 constexpr size_t kKeepBlocks = 16;
 constexpr size_t kSmall = size_t(128) << 10;  // the C library keeps blocks up to this size by itself
 constexpr size_t kPage = 4096;
@@ -24,9 +24,12 @@ constexpr size_t kPage = 4096;
 // again every time, which takes as long as the inference.
 struct IdleBlocks {
   std::vector<DoubleBlock*> blocks;  // oldest first
-  size_t bytes = 0;
+  size_t bytes = 0, at_most = kKeepMegabytes << 20;
 
-  IdleBlocks() { blocks.reserve(kKeepBlocks + 1); }
+  IdleBlocks() {
+    blocks.reserve(kKeepBlocks + 1);
+    if (const char* wanted = std::getenv("TALLYTREE_KEEP_MB")) at_most = (size_t)std::strtoull(wanted, nullptr, 10) << 20;
+  }
 
   DoubleBlock* take(size_t i) {
     DoubleBlock* block = blocks[i];
@@ -83,8 +86,8 @@ void free_doubles(DoubleBlock* block) noexcept {
     idle().blocks.push_back(block);
     idle().bytes += block->bytes;
     // A block larger than everything that may be kept does not push out the others.
-    while (idle().bytes > kKeepAtMost || idle().blocks.size() > kKeepBlocks)
-      surplus[count++] = idle().take(block->bytes > kKeepAtMost ? idle().blocks.size() - 1 : 0);
+    while (idle().bytes > idle().at_most || idle().blocks.size() > kKeepBlocks)
+      surplus[count++] = idle().take(block->bytes > idle().at_most ? idle().blocks.size() - 1 : 0);
   }
   for (size_t i = 0; i < count; i++) release(surplus[i]);
 }

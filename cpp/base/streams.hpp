@@ -9,7 +9,7 @@ struct SampleKey {
   uint32_t word[4];
 };
 enum SampleTag : uint32_t {
-  kTagBlock = 1, kTagRoot = 2, kTagSplit = 3, kTagTie = 4, kTagPlain = 5, kTagLane = 6, kTagHalf = 7, kTagDecision = 8
+  kTagBlock = 1, kTagRoot = 2, kTagSplit = 3, kTagTie = 4, kTagIndependent = 5, kTagLane = 6, kTagHalf = 7, kTagDecision = 8
 };
 
 }  // namespace tallytree

@@ -19,7 +19,6 @@
 
 namespace tallytree {
 
-struct FlatRows;
 class TreePlan;
 
 namespace nb = nanobind;
@@ -47,8 +46,7 @@ void require(bool right, const char* message);
 // Tables (1 or B, n + 1) for log-odds (B, n); coefficients and rates of one sum of powers.
 void check_tables(const matrix_in& nu, const matrix_in& log_f);
 void check_powers(const vector_in& coefficients, const vector_in& rates);
-// The logits that were solved; log-odds (B, n) and packed tables (1 or B, T) of a tree.
-void check_logits(const FlatRows& rows, const matrix_in& nu);
+// Log-odds (B, n) and packed tables (1 or B, T) of a tree.
 void check_models(const TreePlan& plan, const matrix_in& nu, const matrix_in& tables);
 struct TreeInputs inputs_of(const matrix_in& nu, const matrix_in& tables);
 

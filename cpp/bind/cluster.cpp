@@ -35,25 +35,32 @@ bool fits(const Array& rows, size_t batch) {
 auto run_cluster_pass(array_in<int32_t, 2> nodes, vector_of<int64_t> level_start, vector_of<int32_t> order,
                       vector_of<int32_t> roots, vector_of<int8_t> counted, vector_of<int8_t> top,
                       array_in<int32_t, 2> score, cube_in log_leaf, array_in<double, 4> edges, matrix_in edge_top,
-                      matrix_in tables, matrix_in table_top, vector_of<int64_t> offset, double keep, bool use_fft,
-                      int threads, const std::string& level) {
+                      matrix_in tables, matrix_in table_top, vector_of<int64_t> offset, double keep, int arithmetic,
+                      matrix_in powers, vector_of<int32_t> top_set, cube_in uniform, int threads, const std::string& level) {
   const Kernels& kernels = choose(level);
   const Program program(nodes, order, counted, top, score, log_leaf);
   const size_t batch = log_leaf.shape(0), D = log_leaf.shape(1), K = log_leaf.shape(2);
   require(fits(edges, batch) && fits(tables, batch) && edge_top.shape(0) == edges.shape(0) &&
               table_top.shape(0) == tables.shape(0),
           "`edges` and `tables` must have one row, or one per row of `log_leaf`");
-  array_out log_z = new_array({batch}), messages = new_array({batch, D, K});
-  array_out log_edges = new_array({batch, edges.shape(1), K, K}), log_counts = new_array({batch, tables.shape(1)});
+  const size_t samples = uniform.shape(1), kept = samples ? 0 : batch;
+  require(!samples || (uniform.shape(0) == batch && uniform.shape(2) == nodes.shape(1) && arithmetic == kTiled),
+          "`uniform` must have a number for every model, sample and cluster, of tiled rows");
+  require(arithmetic != kTiled || (powers.shape(0) == batch && powers.shape(1) == table_top.shape(1) && top_set.shape(0) == D),
+          "`powers` must have a tilt for every model and set, `top_set` one for every variable");
+  array_out log_z = new_array({batch}), messages = new_array({kept, D, K});
+  array_out log_edges = new_array({kept, edges.shape(1), K, K}), log_counts = new_array({kept, tables.shape(1)});
+  vector_out<int64_t> drawn = new_array_of<int64_t>(samples * batch * D);
   array_out error = new_array({batch}), vanished = new_array({batch}), noise = new_array({batch});
   const ClusterInput in = {
       program.view, level_start.data(), order.data(), (int)level_start.shape(0) - 1, (int)K, batch, edges.shape(1),
       tables.shape(1), table_top.shape(1), roots.shape(0), log_leaf.data(), edges.data(), edge_top.data(), tables.data(),
-      table_top.data(), edges.shape(0) == 1, tables.shape(0) == 1, offset.data(), score.data(), roots.data(), keep, use_fft};
-  const ClusterOutput out = {log_z.data(), messages.data(), log_edges.data(), log_counts.data(), error.data(),
+      table_top.data(), edges.shape(0) == 1, tables.shape(0) == 1, offset.data(), score.data(), roots.data(), keep, arithmetic, powers.data(),
+      top_set.data(), samples, uniform.data()};
+  const ClusterOutput out = {drawn.data(), log_z.data(), messages.data(), log_edges.data(), log_counts.data(), error.data(),
                              vanished.data(), noise.data()};
   unlocked([&] { cluster_pass(kernels, in, out, threads); });
-  return std::make_tuple(log_z, messages, log_edges, log_counts, error, vanished, noise);
+  return std::make_tuple(log_z, messages, log_edges, log_counts, error, vanished, noise, drawn);
 }
 
 auto run_cluster_maxima(array_in<int32_t, 2> nodes, vector_of<int64_t> level_start, vector_of<int32_t> order,
@@ -84,7 +91,8 @@ auto run_cluster_maxima(array_in<int32_t, 2> nodes, vector_of<int64_t> level_sta
 }  // namespace
 
 void bind_cluster(nb::module_& m) {
-  // Sum-product over a program of clusters: (log_z, messages, log_edges, log_counts, error, vanished, noise).
+  // Sum-product over a program of clusters: (log_z, messages, log_edges, log_counts, error, vanished, noise,
+  // samples), the latter in place of the others but log_z where `uniform` has numbers for them.
   m.def("cluster_pass", &run_cluster_pass);
   // Best weights over a program of clusters: (value, known, states, messages, by count), arrays not asked for empty.
   m.def("cluster_maxima", &run_cluster_maxima);

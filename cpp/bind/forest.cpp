@@ -72,16 +72,16 @@ auto run_forest_tangent(const Rooting& rooting, flags_in counted, matrix_in leaf
   require(counted.shape(0) == n && slope.shape(0) == n && leaf.shape(1) == 2 && slope.shape(1) == 2 && period > 0 &&
               tables.shape(1) == 2 && tables.shape(2) == 2 && frequencies > 0 && h.shape(0) == frequencies,
           "all variables must have two states, f and h the same length");
-  array_out marginals = new_array({n}), change = new_array({n}), worst = new_array({3});
+  array_out marginals = new_array({n}), change = new_array({n}), worst = new_array({2}), doubt = new_array({n});
   complex* spectra = new complex[2 * frequencies];
   nb::capsule owner(spectra, [](void* p) noexcept { delete[] (complex*)p; });
   vector_out<complex> law(spectra, {2, frequencies}, owner);
   const EdgeTangentInputs in = {{forest, counted.data(), leaf.data(), tables.data(), slope.data()}, (int64_t)period,
                                 (ptrdiff_t)frequencies, f.data(), h.data(), everything};
   unlocked([&] {
-    edge_tangent(choose(level), in, marginals.data(), change.data(), worst.data(), spectra, spectra + frequencies);
+    edge_tangent(choose(level), in, marginals.data(), change.data(), worst.data(), doubt.data(), spectra, spectra + frequencies);
   });
-  return std::make_tuple(marginals, change, worst, law);
+  return std::make_tuple(marginals, change, worst, doubt, law);
 }
 
 }  // namespace
@@ -94,8 +94,8 @@ void bind_forest(nb::module_& m) {
   // A best configuration of one forest without counts: (value, states).
   m.def("forest_best", &run_forest_best);
   // P(y = 1) and its derivative, (D,) each, in a forest of pairs with one count; how much relative errors of all terms are
-  // amplified in them and the share of the weight that underflow may have taken, (3,); and the characteristic function of the
-  // count with its derivative, (2, M).
+  // amplified in the former and the share of the weight that underflow may have taken, (2,); their amplification in each
+  // derivative, (D,); and the characteristic function of the count with its derivative, (2, M).
   m.def("forest_tangent", &run_forest_tangent);
 }
 

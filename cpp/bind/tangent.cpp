@@ -48,32 +48,20 @@ void bind_tangent(nb::module_& m) {
     return d.answers();
   }, "nu"_a, "log_f"_a, "v"_a, "h"_a = nb::none(), "counts"_a = false, "threads"_a = 0, "level"_a = "");
 
-  // P(z = k) of solved models, (B, n + 1), and the bound of their errors (B,), infinite where there is no answer; None if that
-  // is so for all of them.
-  m.def("flat_counts", [](const FlatRows& rows, matrix_in nu, matrix_in log_f) -> nb::object {
-    check_tables(nu, log_f);
-    check_logits(rows, nu);
-    array_out counts = new_array({nu.shape(0), nu.shape(1) + 1}), bound = new_array({nu.shape(0)});
-    const bool any = unlocked(
-        [&] { return row_counts(rows, nu.data(), log_f.data(), stride_of(log_f), counts.data(), bound.data()); });
-    if (!any) return nb::none();
-    return nb::make_tuple(counts, bound);
-  });
-
   // The same on a forest: h and the count distributions are packed like the tables. Direct merges, which always serve unless
   // numbers leave their range, are not tried on large forests unless asked for.
   m.def("tree_tangent", [](TreePlan& plan, matrix_in nu, matrix_in tables, cube_in v, std::optional<cube_in> h,
-                           bool counts, bool direct, int threads, const std::string& level) {
+                           bool counts, bool direct, double size, int threads, const std::string& level) {
     check_models(plan, nu, tables);
     DirectionArrays d(nu, v, h, tables.shape(1), counts, "h must have shape (R, B, T)");
     const TreeTangents in = {inputs_of(nu, tables), d.count, d.v, d.h, d.change.data(), d.probs_wanted(),
-                             d.moved_wanted(), d.bound.data(), direct};
+                             d.moved_wanted(), d.bound.data(), direct, size};
     unlocked([&] {
       if (d.batch) tree_tangent_pass(choose(level), plan, in, threads);
     });
     return d.answers();
   }, "plan"_a, "nu"_a, "tables"_a, "v"_a, "h"_a = nb::none(), "counts"_a = false, "direct"_a = false,
-        "threads"_a = 0, "level"_a = "");
+        "size"_a = 0.0, "threads"_a = 0, "level"_a = "");
 
   // What an entropy is made of, (B, 8): sums over the finite nu of nu P(y = 1) and of |nu|; over the sets the mean m of the
   // log-table and its size; over the possible counts P(count) (m - log-table), its size, |m - log-table| where P(count) is

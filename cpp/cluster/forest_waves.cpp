@@ -104,9 +104,9 @@ inline double scale_to_one(double a, double b) {
   return top > 0 ? pow2(-exponent_of(top)) : 1.0;
 }
 
-// Sums over frequencies: of all and of y = 1, their derivatives, and the same of absolute values, for the rounding.
+// Sums over frequencies: by state, their derivatives, and the same of absolute values, for the rounding.
 struct VertexSums {
-  vec all, on, all1, on1, size, size1;
+  vec value[2], change[2], size[2], size1[2];
 };
 
 inline vec absolute(vec re, vec im) { return (re < 0.0 ? -re : re) + (im < 0.0 ? -im : im); }
@@ -114,19 +114,14 @@ inline vec absolute(vec re, vec im) { return (re < 0.0 ? -re : re) + (im < 0.0 ?
 void add(const EdgeWaves& w, const Pair<Dual>& x, VertexSums* sums) {
   const vec fr = load(w.f_re), fi = load(w.f_im), hr = load(w.h_re), hi = load(w.h_im);
   const vec f = absolute(fr, fi), h = absolute(hr, hi);
-  vec value[2], change[2];
   for (int y = 0; y < 2; y++) {
     const Dual& b = x.at[y];
-    value[y] = fr * b.re - fi * b.im;
-    change[y] = fr * b.re1 - fi * b.im1 + hr * b.re - hi * b.im;
+    sums->value[y] += fr * b.re - fi * b.im;
+    sums->change[y] += fr * b.re1 - fi * b.im1 + hr * b.re - hi * b.im;
     const vec size = absolute(b.re, b.im);
-    sums->size += f * size;
-    sums->size1 += f * absolute(b.re1, b.im1) + h * size;
+    sums->size[y] += f * size;
+    sums->size1[y] += f * absolute(b.re1, b.im1) + h * size;
   }
-  sums->all += value[0] + value[1];
-  sums->on += value[1];
-  sums->all1 += change[0] + change[1];
-  sums->on1 += change[1];
 }
 
 }  // namespace
@@ -178,17 +173,32 @@ double edge_underflow(const CountedForest& t, double* scratch) {
   return worst;
 }
 
-void edge_finish(int32_t variables, const double* from, double* marginals, double* change, double* worst) {
+void edge_finish(int32_t variables, const double* from, double* marginals, double* change, double* worst, double* doubt) {
   const VertexSums* sums = (const VertexSums*)from;
-  worst[0] = worst[1] = 0;
+  worst[0] = 0;
   for (int32_t v = 0; v < variables; v++) {
-    const double all = sum_lanes(sums[v].all), on = sum_lanes(sums[v].on) / all;
-    marginals[v] = on;
-    change[v] = (sum_lanes(sums[v].on1) - on * sum_lanes(sums[v].all1)) / all;
-    const double size = sum_lanes(sums[v].size) / all, size1 = sum_lanes(sums[v].size1) / all;
-    const double drift = real::fabs(sum_lanes(sums[v].all1) / all) + real::fabs(change[v]);
-    worst[0] = size > 0 && size > worst[0] ? size : size > 0 ? worst[0] : __builtin_inf();
-    worst[1] = max(worst[1], size1 + size * drift);
+    double value[2], moved[2], size[2], size1[2];
+    for (int y = 0; y < 2; y++) {
+      value[y] = sum_lanes(sums[v].value[y]);
+      moved[y] = sum_lanes(sums[v].change[y]);
+      size[y] = sum_lanes(sums[v].size[y]);
+      size1[y] = sum_lanes(sums[v].size1[y]);
+    }
+    const double all = value[0] + value[1], drift = (moved[0] + moved[1]) / all;
+    marginals[v] = value[1] / all;
+    // Both states move alike: the one of which less is summed is the one to know.
+    double error[2], by_state[2];
+    for (int y = 0; y < 2; y++) {
+      const double share = value[y] / all, total = (size[0] + size[1]) / all, total1 = (size1[0] + size1[1]) / all;
+      by_state[y] = (moved[y] - value[y] * drift) / all;
+      error[y] = size1[y] / all + size[y] / all * real::fabs(drift) + share * (total1 + total * real::fabs(drift)) +
+                 total * real::fabs(by_state[y]);
+    }
+    const int y = error[1] <= error[0];
+    change[v] = y ? by_state[1] : -by_state[0];
+    doubt[v] = error[y];
+    const double amplified = (size[0] + size[1]) / all;
+    worst[0] = amplified > 0 ? max(worst[0], amplified) : __builtin_inf();
   }
 }
 

@@ -16,6 +16,7 @@ namespace tallytree {
 namespace {
 
 constexpr double kSmall = 1e-280;  // smaller numbers may have lost digits to underflow
+constexpr double kScaled = 1e-20;  // products of what children send are kept above this
 constexpr double kInvisible = 1e-19;   // of the characteristic function, which is 1 at 0
 constexpr int kQuietFrequencies = 64;  // so many invisible ones in a row end the sum, unless everything is asked for
 
@@ -59,7 +60,7 @@ bool forest_means(const RootedForest& f, const double* leaf, const double* edges
       above[p] *= to[p];
       sound = sound && to[p] > kSmall && above[p] > kSmall;
     }
-    if (i % 8 == 0) log_z.add(scale(above, K));
+    if (*std::max_element(above, above + K) < kScaled) log_z.add(scale(above, K));
   }
   for (size_t i = 0; i < D; i++) {
     const size_t v = (size_t)f.order[i];
@@ -167,7 +168,7 @@ double forest_best(const RootedForest& f, const double* log_leaf, const double* 
 }
 
 void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* marginals, double* change,
-                  double* worst, std::complex<double>* law, std::complex<double>* law_change) {
+                  double* worst, double* doubt, std::complex<double>* law, std::complex<double>* law_change) {
   const ClusterKernels& k = *kernels.cluster;
   const int32_t n = in.model.forest.variables;
   const ptrdiff_t lanes = kernels.lanes;
@@ -195,8 +196,8 @@ void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* m
       quiet = std::abs(law[m + l]) < kInvisible * law[0].real() ? quiet + 1 : 0;
     }
   }
-  k.edge_finish(n, sums.get(), marginals, change, worst);
-  worst[2] = k.edge_underflow(in.model, scratch.get());
+  k.edge_finish(n, sums.get(), marginals, change, worst, doubt);
+  worst[1] = k.edge_underflow(in.model, scratch.get());
 }
 
 }  // namespace tallytree

@@ -33,10 +33,10 @@ struct EdgeTangentInputs {
   bool everything;                   // no frequency may be left out
 };
 
-// marginals and change (D,); worst (3,): how much relative errors of all terms are amplified in them, and the share of
-// the weight that underflow may have taken; the characteristic function and its derivative, (frequencies,), zero where
+// marginals and change (D,); worst (2,): how much relative errors of all terms are amplified in the marginals, and the share of
+// the weight that underflow may have taken; doubt (D,): their amplification in every change; the characteristic function and its derivative, (frequencies,), zero where
 // left out.
 void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* marginals, double* change,
-                  double* worst, std::complex<double>* law, std::complex<double>* law_change);
+                  double* worst, double* doubt, std::complex<double>* law, std::complex<double>* law_change);
 
 }  // namespace tallytree

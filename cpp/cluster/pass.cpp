@@ -22,6 +22,38 @@ struct Thread {
   Arena arena, scratch;
 };
 
+// The counts that every cluster can have: at most its largest scores, and such that the tables above allow the total.
+std::vector<Interval> possible_counts(const ClusterInput& in, const double* tables) {
+  const ClusterView& view = in.program;
+  std::vector<Interval> found((size_t)view.nodes, Interval{0, 0});
+  for (int32_t i = 0; i < view.nodes; i++) {
+    const int32_t node = in.order[i], a = view.a[node], b = view.b[node];
+    int most = view.op[node] == kLeaf ? leaf_width(view, in.score, view.ref[node], in.states) - 1 : 0;
+    for (const int32_t part : {a, b}) most += part >= 0 ? found[(size_t)part].hi : 0;
+    found[(size_t)node].hi = view.op[node] == kTable && view.top[view.ref[node]] ? 0 : most;
+  }
+  for (int32_t i = view.nodes; i-- > 0;) {
+    const int32_t node = in.order[i], a = view.a[node], b = view.b[node];
+    Interval w = found[(size_t)node];
+    if (a < 0) continue;
+    const int most_a = found[(size_t)a].hi, most_b = b < 0 ? 0 : found[(size_t)b].hi;
+    if (view.op[node] == kTable) {
+      const int64_t start = in.offset[view.ref[node]];
+      if (view.top[view.ref[node]]) w = {0, most_a};
+      const auto excluded = [&](int c) { return !(tables[start + c] > -HUGE_VAL); };
+      while (w.lo < w.hi && excluded(w.lo)) w.lo++;
+      while (w.hi > w.lo && excluded(w.hi)) w.hi--;
+    }
+    const auto within = [&](int most, int other) {
+      const int lo = std::clamp(w.lo - other, 0, most);
+      return Interval{lo, std::clamp(w.hi, lo, most)};
+    };
+    found[(size_t)a] = within(most_a, most_b);
+    if (b >= 0) found[(size_t)b] = within(most_b, most_a);
+  }
+  return found;
+}
+
 }  // namespace
 
 void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterOutput& out, int threads) {
@@ -31,7 +63,9 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
   std::vector<Thread> memory((size_t)threads);
   std::vector<Cluster> clusters((size_t)in.program.nodes);
   std::vector<double> identity(K * K, 0.0);
-  for (size_t k = 0; k < K; k++) identity[k * K + k] = 1.0;
+  const bool tiled = in.arithmetic == kTiled;
+  if (tiled) std::fill(identity.begin(), identity.end(), -infinity);
+  for (size_t k = 0; k < K; k++) identity[k * K + k] = tiled ? 0.0 : 1.0;
   const std::shared_ptr<PlanCache> plans = new_plan_cache();
 
   for (size_t b = 0; b < in.batch; b++) {
@@ -41,9 +75,15 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
         &in.program, in.states, in.log_leaf + b * D * K, in.edge_tables + edge_row * in.edges * K * K,
         in.edge_top + edge_row * in.edges, identity.data(), in.tables + table_row * in.entries,
         in.table_top + table_row * in.sets, in.offset, in.score, clusters.data(), out.messages + b * D * K,
-        out.log_edges + b * in.edges * K * K, out.log_counts + b * in.entries, in.keep, plans.get(), in.use_fft};
-    std::fill_n(item.log_edges, in.edges * K * K, -infinity);
-    std::fill_n(item.log_counts, in.entries, -infinity);
+        out.log_edges + b * in.edges * K * K, out.log_counts + b * in.entries, in.keep, plans.get(), in.arithmetic == kFourier, nullptr,
+        in.powers + (tiled ? b * in.sets : 0), in.top_set};
+    std::vector<Interval> windows;
+    if (tiled) windows = possible_counts(in, item.tables);
+    item.windows = windows.data();
+    if (!in.samples) {
+      std::fill_n(item.log_edges, in.edges * K * K, -infinity);
+      std::fill_n(item.log_counts, in.entries, -infinity);
+    }
     const auto each_chunk = [&](int level, auto pass) {
       const ptrdiff_t start = in.level_start[level], stop = in.level_start[level + 1];
       const ptrdiff_t chunk = std::clamp<ptrdiff_t>((stop - start) / (4 * threads), 1, kChunk);
@@ -54,16 +94,33 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
         pass(item, worker, in.order + first, count);
       });
     };
-    for (int level = 0; level < in.levels; level++) each_chunk(level, kernels.cluster->cluster_up);
-    double squares = 0, noise = 0, path = 0, vanished = 0;
+    const ClusterKernels& k = *kernels.cluster;
+    for (int level = 0; level < in.levels; level++) each_chunk(level, tiled ? k.tiled_cluster_up : k.cluster_up);
+    if (in.samples) {
+      run_tasks(in.samples, threads, [&](size_t i, int thread) {
+        const size_t nodes = (size_t)in.program.nodes;
+        std::vector<int> state(nodes, 0), count(nodes, 0);
+        ClusterWorker worker = {&memory[(size_t)thread].arena, &memory[(size_t)thread].scratch};
+        k.tiled_cluster_draw(item, worker, in.order, in.uniform + (b * in.samples + i) * nodes, state.data(), count.data(),
+                             out.drawn + (i * in.batch + b) * D);
+      });
+      continue;
+    }
+    double squares = 0, noise = 0, path = 0, vanished = 0, worst = 0;
     LogSum log_z;
-    for (const Cluster& c : clusters) log_z.add(c.log_scale);
+    double power = 0;  // of two: an integer, whatever cancels in it
+    for (const Cluster& c : clusters) {
+      log_z.add(c.log_scale);
+      power += c.exponent;
+    }
     std::vector<double> ones(in.n_roots + 1, 1.0);
     for (size_t i = 0; i < in.n_roots; i++) {
       Cluster& c = clusters[(size_t)in.roots[i]];
       c.adjoint = c.reach = &ones[i];
+      ClusterWorker worker = {&memory[0].arena, &memory[0].scratch};
+      if (tiled) log_z.add(k.tiled_cluster_root(item, worker, in.roots[i]));
     }
-    for (int level = in.levels; level-- > 0;) each_chunk(level, kernels.cluster->cluster_down);
+    for (int level = in.levels; level-- > 0;) each_chunk(level, tiled ? k.tiled_cluster_down : k.cluster_down);
     // Adjoints take the errors of those above with them.
     std::vector<double> above((size_t)in.program.nodes, 0.0);
     double longest = 0;
@@ -75,6 +132,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
         if (part >= 0) above[(size_t)part] = own;
     }
     for (const Cluster& c : clusters) {
+      worst = std::max(worst, c.harm);
       squares += c.harm * c.harm;
       noise += c.noise * c.noise;
       vanished += c.vanished;
@@ -83,9 +141,9 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
     }
     out.log_z[b] = log_z.total;
     // Errors of different clusters are independent: four standard deviations of their sum.
-    out.error[b] = 4 * std::sqrt(squares) + path;
+    out.error[b] = tiled ? worst : 4 * std::sqrt(squares) + path;
     out.vanished[b] = vanished;
-    out.noise[b] = 4 * std::sqrt(noise) + longest;
+    out.noise[b] = tiled ? power : 4 * std::sqrt(noise) + longest;
   }
 }
 

@@ -18,13 +18,22 @@ struct ClusterInput {
   const int64_t* offset;
   const int32_t *score, *roots;
   double keep;
-  bool use_fft;
+  int arithmetic;  // of ClusterArithmetic
+  const double* powers;    // (batch, sets), see ClusterItem
+  const int32_t* top_set;  // (D,)
+  // Samples in place of the pass downwards, where there are any: uniform numbers (batch, samples, nodes).
+  size_t samples;
+  const double* uniform;
 };
+enum ClusterArithmetic { kPlain, kFourier, kTiled };
 struct ClusterOutput {
+  int64_t* drawn;  // (samples, batch, D)
   double *log_z, *messages, *log_edges, *log_counts;
   double *error;     // of the mass of any state, relative to it
   double *vanished;  // what may be missing from Z or any part of it, relative to Z
-  double *noise;     // what transforms did to clusters and to their adjoints, relative to their sums
+  // What transforms did to clusters and to their adjoints, relative to their sums; of tiled rows the power of two that belongs to
+  // Z, to be added to log_z.
+  double* noise;
 };
 
 void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterOutput& out, int threads);

@@ -99,7 +99,7 @@ inline vec sigmoid(vec odds) {
 }
 
 // What one piece says of a vector of leaves; `change` has one entry per direction.
-void piece_at(const TangentPieceView& piece, int directions, vec nu, vec* marginal, vec* slope, vec* change) {
+void piece_at(const TangentPieceView& piece, int directions, vec nu, vec* on, vec* off, vec* slope, vec* change) {
   const vec t = nu + piece.tilt;
   const Deviation d = deviation(t);
   const auto family = [&](int f) { return series_at(piece.series + f * piece.stride, piece.terms, piece.split, d); };
@@ -116,7 +116,8 @@ void piece_at(const TangentPieceView& piece, int directions, vec nu, vec* margin
       change[r][l] = moved.on / sums.on - moved.off / sums.off;
     }
   });
-  *marginal = sigmoid(t + log_ratio);
+  *on = sigmoid(t + log_ratio);
+  *off = sigmoid(-t - log_ratio);
 }
 
 inline bool one_piece(const FlatMixtureView& mixture) {
@@ -222,18 +223,24 @@ void tangent_apply(const double* nu, ptrdiff_t n, const double* v, ptrdiff_t str
                    double* out, ptrdiff_t out_stride) {
   for (ptrdiff_t i = 0; i < n; i += kLanes) {
     const vec x = load_up_to(nu + i, n - i, 0.0);
-    vec total[kMaxDirections], change[kMaxDirections], marginal, slope;
-    for (int r = 0; r < view.directions; r++) total[r] = splat(view.share_on * view.drift_on[r]);
+    vec by_on[kMaxDirections], by_off[kMaxDirections], change[kMaxDirections], on, off, slope, likely = splat(view.share_on);
+    for (int r = 0; r < view.directions; r++) {
+      by_on[r] = splat(view.share_on * view.drift_on[r]);
+      by_off[r] = splat(-view.share_off * view.drift_off[r]);
+    }
     for (int j = 0; j < view.pieces; j++) {
       const TangentPieceView& piece = view.piece[j];
-      piece_at(piece, view.directions, x, &marginal, &slope, change);
-      const vec spread = marginal * (1.0 - marginal);
+      piece_at(piece, view.directions, x, &on, &off, &slope, change);
+      likely += piece.share * on;
       for (int r = 0; r < view.directions; r++) {
         const vec own = (load_up_to(v + r * stride + i, n - i, 0.0) - piece.shift[r]) * (1.0 + slope) + change[r];
-        total[r] += piece.share * (marginal * piece.drift[r] + spread * own);
+        by_on[r] += piece.share * on * (piece.drift[r] + off * own);
+        by_off[r] -= piece.share * off * (piece.drift[r] - on * own);
       }
     }
-    for (int r = 0; r < view.directions; r++) store_up_to(out + r * out_stride + i, total[r], n - i);
+    // Changes of the shares add up to 0: what is certain everywhere is seen from the side that is rare.
+    for (int r = 0; r < view.directions; r++)
+      store_up_to(out + r * out_stride + i, likely < 0.5 ? by_on[r] : by_off[r], n - i);
   }
 }
 

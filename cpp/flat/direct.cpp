@@ -14,8 +14,8 @@
 // derivatives, Z = q d(0) + p d(1) and
 //   d P(y = 1) = p q (v d(0) d(1) + d'(1) d(0) - d'(0) d(1)) / Z^2.
 // Only Z is divided by.
-#include "base/lane_entries.hpp"
-#include "base/lane_tree.hpp"
+#include "base/simd_rows.hpp"
+#include "base/simd_tree.hpp"
 #include "base/real.hpp"
 #include "flat/kernels.hpp"
 

@@ -180,6 +180,12 @@ int first_sums(ptrdiff_t n);         // when nothing is known
 int nodes_to_begin(double variance);  // nodes at which the leave-one-out ratio is sampled first
 // Outcome of the ladder beyond tilt 0: several tilts (hull.cpp).
 void solve_by_segments(const Source& source, const Sums& untilted, const CountTable& table, FlatSolution* solution);
+// Variables below the first logit are off and those above the second on, but for a share of e^-50 of the weight of all that
+// any of them, or anybody else, can see.
+struct OpenLogits {
+  double low = -__builtin_inf(), high = __builtin_inf();
+};
+OpenLogits open_logits(const Source& source, const FlatTotals& untilted, const CountTable& table);
 // A tilt whose mean is about the posterior mean; false if there is no interior support.
 bool posterior_tilt(const Source& source, const FlatTotals& untilted, const CountTable& table, double* tilt);
 
@@ -241,10 +247,14 @@ class LogitSummary {
 
  private:
   void add(const Bin& bin, double low, double step);
-  // The tilt whose mean is within `near` standard deviations of `target`; `moments` are its mean and variance.
-  double solve(double target, double start, double near, double* moments) const;
+  void take_all(std::vector<double> logits);
+  void divide(double* x, ptrdiff_t n, double* room);
+  void moments(double s, bool with_norm, double* out) const;
+  // The tilt whose mean is within `near` standard deviations of `target`; `found` are its mean and variance.
+  double solve(double target, double start, double near, double* found) const;
   const FlatKernels* kernels_;
   std::vector<double> value_, weight_, spread_;
+  std::vector<double> weight_above_, sum_above_;  // from every bin on, where they are in increasing order; else empty
   double count_, growth_ = 1, smallest_, largest_;
 };
 

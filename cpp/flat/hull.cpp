@@ -17,6 +17,7 @@ namespace tallytree {
 namespace {
 
 constexpr double kCut = 64;      // nats below the best count at which a count is dropped
+constexpr double kNeverSeen = 50;   // nats below it at which no variable sees a count
 constexpr int kRounds = 40;      // of grid refinement
 constexpr size_t kMaxGrid = 4000;
 constexpr double kMostAlive = 1 << 26;  // counts: more than so many do not fit kMaxPieces segments
@@ -276,6 +277,39 @@ bool solve_segments(const Source& source, const FlatTotals& untilted, const Logi
 }
 
 }  // namespace
+
+// The elementary symmetric polynomials e_c of the weights are log-concave in c: where the mean under a tilt s is at least c + 2
+// the mode lies above c, and e_{c-1} / e_c <= e^s. So a variable with nu + s < -margin is on in a share of at most e^-margin
+// of the weight of count c. Likewise for variables that are on; leaving one variable out shifts counts by one.
+OpenLogits open_logits(const Source& source, const FlatTotals& untilted, const CountTable& table) {
+  const double n = (double)source.n, margin = kCut + std::log(n);
+  const Range support = table.possible({1, source.n - 1});
+  if (support.empty()) return {};
+  LogitSummary summary(source, untilted);
+  const Hull hull = find_hull(summary, table, support);
+  if (hull.alive.empty()) return {};
+  double first = (double)hull.alive.front().count, last = (double)hull.alive.back().count, best = hull.alive[0].weight;
+  for (const Candidate& c : hull.alive) best = larger(best, c.weight);
+  if (hull.alive.size() == 1) {
+    const Tilt only = summary.with_mean(first, 0);
+    best = hull.alive[0].log_f + only.log_norm - only.s * first;
+  }
+  const double visible = best - 2 * kCut - 0.5 * std::log(n);
+  if (table.at(0) > visible) first = 0;
+  if (table.at(source.n) + (untilted.positive - untilted.negative) > visible) last = n;
+  const bool all_below = first - 3 < 0.5, all_above = last + 3 > n - 0.5;
+  const Tilt below = summary.with_mean(std::fmax(first - 3, 0.5), 0), above = summary.with_mean(std::fmin(last + 3, n - 0.5), 0);
+  // Other counts must not be seen by any variable either, however small its odds: with e_c <= e^{K(s) - s c}, what count c adds
+  // to the rare side of a decided variable is at most f(c) e^{K(s) - s c} times e^{|s - tilt of the counts that matter|}.
+  const double far = above.s - below.s;
+  const double left = table.largest({0, (ptrdiff_t)first - 1}, below.s, 0) + below.log_norm + far;
+  const double right = table.largest({(ptrdiff_t)last + 1, source.n}, above.s, 0) + above.log_norm + far;
+  if (larger(left, right) > best - kNeverSeen) return {};
+  OpenLogits open;
+  if (!all_above) open.low = -margin - above.s;
+  if (!all_below) open.high = margin - below.s;
+  return open;
+}
 
 bool posterior_tilt(const Source& source, const FlatTotals& untilted, const CountTable& table, double* tilt) {
   const Range support = table.possible({1, source.n - 1});

@@ -127,8 +127,8 @@ struct TangentPieceView : FlatPieceView {
 struct TangentView {
   int pieces, directions;
   const TangentPieceView* piece;
-  double share_on;         // of "all on"
-  const double* drift_on;  // (directions,)
+  double share_on, share_off;           // of "all on" and "all off"
+  const double *drift_on, *drift_off;  // (directions,)
 };
 
 struct FlatKernels {

@@ -257,7 +257,7 @@ Sums Logits::sums(double tilt, int count) const {
 }
 
 Histogram Logits::histogram(double low, double high) const {
-  if (low > high && n <= kBins) return {low, high, {}, {nu, nu + n}, true};  // all are outside
+  if (low > high) return {low, high, {}, {nu, nu + n}, true};  // all are outside
   return Source::histogram(low, high);
 }
 

@@ -2,7 +2,7 @@
 // and the messages of the lanes are merged as plain vectors. The terms, and the reasons why they are accurate, are those
 // of direct.cpp.
 #include "base/convolve.hpp"
-#include "base/lane_tree.hpp"
+#include "base/simd_tree.hpp"
 #include "base/real.hpp"
 #include "flat/kernels.hpp"
 

@@ -98,6 +98,8 @@ class Source {
   PowerSums powers(const double* rate, int count) const;
   // A histogram of this range, or of one that leaves few outside and is as good.
   virtual Histogram overview(double low, double high) const { return histogram(low, high); }
+  // Whether a histogram of an empty range lists all logits, however many they are.
+  virtual bool lists_logits() const { return false; }
   // All that the next steps need: a source that has to fetch its sums fetches them at once.
   virtual void expect(const std::vector<Wish>&) const {}
 
@@ -118,6 +120,7 @@ class Logits final : public Source {
       : Source(k, l, t, count), nu(values) {}
   Sums sums(double tilt, int count) const override;
   Histogram histogram(double low, double high) const override;
+  bool lists_logits() const override { return true; }
 
  protected:
   Reduced reduced(const Request& request) const override;

@@ -14,6 +14,8 @@ constexpr int kZoom = 16;             // and by how much narrower they have to b
 constexpr double kNarrow = 1.0 / 128;  // bins that need not be narrower: K is smooth on the scale of 1
 constexpr double kWide = 1.0 / 8;      // gathered bins are not wider than this ...
 constexpr double kSlack = 0.5;         // ... and make K(s) too large by so many nats at most
+constexpr double kDecided = 60;        // nats beyond which the state of a variable is as good as certain
+constexpr ptrdiff_t kSortAtMost = 32;  // so few logits are sorted, more are divided into bins
 
 // The first and last bin that are left when up to kOutliers logits are taken off the two ends.
 std::pair<ptrdiff_t, ptrdiff_t> without_outliers(const std::vector<Bin>& bins) {
@@ -38,10 +40,13 @@ LogitSummary::LogitSummary(const Source& source, const FlatTotals& untilted)
     spread_ = {0.0};
     return;
   }
-  const bool few = source.n <= kBins;
-  Histogram h = few ? source.histogram(__builtin_inf(), -__builtin_inf()) : source.overview(smallest_, largest_);
+  if (source.n <= kBins) {
+    take_all(source.histogram(__builtin_inf(), -__builtin_inf()).outside);
+    return;
+  }
+  Histogram h = source.overview(smallest_, largest_);
   // A few far logits would leave all others in one bin: zoom in on the many as long as that helps.
-  while (!few) {
+  while (true) {
     const auto [first, last] = without_outliers(h.bins);
     const double step = (h.high - h.low) / kBins, low = h.low + step * (double)first;
     const double high = last == kBins - 1 ? h.high : h.low + step * (double)(last + 1);
@@ -51,14 +56,84 @@ LogitSummary::LogitSummary(const Source& source, const FlatTotals& untilted)
     if (!inner.complete) break;  // zoomed in so often that the outliers are no longer few
     h = std::move(inner);
   }
+  const double step = (h.high - h.low) / kBins;
+  if (step > kWide && source.lists_logits()) {  // many are far from one another: bins of equal width tell nothing
+    take_all(source.histogram(__builtin_inf(), -__builtin_inf()).outside);
+    return;
+  }
   value_ = std::move(h.outside);
   weight_.assign(value_.size(), 1.0);
   spread_.assign(value_.size(), 0.0);
-  if (few) return;
-  const double step = (h.high - h.low) / kBins;
   growth_ = std::exp(std::fmin(step, 50.0));
   for (ptrdiff_t b = 0; b < kBins; b++)
     if (h.bins[(size_t)b].count > 0) add(h.bins[(size_t)b], h.low + step * (double)b, step);
+}
+
+// Logits in increasing order, those within kNarrow of one another in one bin. Numbers of any size: halves do not overflow.
+void LogitSummary::divide(double* x, ptrdiff_t n, double* room) {
+  const auto [least, most] = std::minmax_element(x, x + n);
+  const double low = *least, half = 0.5 * *most - 0.5 * low;
+  const auto gather_up = [&](const double* from, const double* to) {
+    Bin bin;
+    for (const double* v = from; v != to; v++) {
+      const double offset = (*v - *from) / kNarrow;
+      bin.count++;
+      bin.sum += offset;
+      bin.square += offset * offset;
+    }
+    add(bin, *from, kNarrow);
+  };
+  if (2 * half <= kNarrow) {
+    std::swap(*x, *least);  // offsets are those from the smallest
+    return gather_up(x, x + n);
+  }
+  if (n <= kSortAtMost) {
+    std::sort(x, x + n);
+    for (const double *from = x, *end = x + n; from != end;) {
+      const double* to = std::upper_bound(from, end, *from + kNarrow);
+      gather_up(from, to);
+      from = to;
+    }
+    return;
+  }
+  const ptrdiff_t parts = (ptrdiff_t)std::fmin((double)std::min(n, kBins), 2 * half / kNarrow + 1);
+  const double scale = (double)parts / half;
+  const auto part_of = [&](double v) { return std::min(parts - 1, (ptrdiff_t)((0.5 * v - 0.5 * low) * scale)); };
+  std::vector<ptrdiff_t> start((size_t)parts + 1, 0);
+  for (ptrdiff_t i = 0; i < n; i++) start[(size_t)part_of(x[i]) + 1]++;
+  for (size_t j = 0; j < (size_t)parts; j++) start[j + 1] += start[j];
+  std::vector<ptrdiff_t> next(start.begin(), start.end() - 1);
+  for (ptrdiff_t i = 0; i < n; i++) room[next[(size_t)part_of(x[i])]++] = x[i];
+  for (size_t j = 0; j < (size_t)parts; j++)
+    if (start[j + 1] > start[j]) divide(room + start[j], start[j + 1] - start[j], x + start[j]);
+}
+
+void LogitSummary::take_all(std::vector<double> logits) {
+  std::vector<double> room(logits.size());
+  growth_ = std::exp(kNarrow);
+  divide(logits.data(), (ptrdiff_t)logits.size(), room.data());
+  weight_above_.assign(value_.size() + 1, 0.0);
+  sum_above_.assign(value_.size() + 1, 0.0);
+  for (size_t i = value_.size(); i-- > 0;) {
+    weight_above_[i] = weight_above_[i + 1] + weight_[i];
+    sum_above_[i] = sum_above_[i + 1] + weight_[i] * value_[i];
+  }
+}
+
+// K'(s), K''(s) and, with a norm, K(s) from above. Where the bins are in order only those that a tilt leaves open are
+// looked at: the others are off, or on and add s + nu.
+void LogitSummary::moments(double s, bool with_norm, double* out) const {
+  size_t first = 0, last = value_.size();
+  if (!weight_above_.empty()) {
+    first = (size_t)(std::lower_bound(value_.begin(), value_.end(), -s - kDecided) - value_.begin());
+    last = (size_t)(std::upper_bound(value_.begin(), value_.end(), -s + kDecided) - value_.begin());
+    last = std::max(first, last);
+  }
+  kernels_->tilted_moments(value_.data() + first, weight_.data() + first, with_norm ? spread_.data() + first : nullptr, (ptrdiff_t)(last - first),
+                           growth_, s, out);
+  if (weight_above_.empty()) return;
+  out[0] += weight_above_[last];
+  if (with_norm) out[2] += sum_above_[last] + s * weight_above_[last] + count_ * std::exp(-kDecided);
 }
 
 void LogitSummary::add(const Bin& bin, double low, double step) {
@@ -72,7 +147,7 @@ void LogitSummary::add(const Bin& bin, double low, double step) {
 void LogitSummary::gather() {
   const double step = std::fmin(kWide, std::sqrt(96 * kSlack / count_));
   const double bins = std::ceil((largest_ - smallest_) / step);
-  if (!(2 * bins < (double)value_.size())) return;
+  if (!weight_above_.empty() || !(2 * bins < (double)value_.size())) return;
   std::vector<Bin> bin((size_t)bins + 2);
   for (size_t i = 0; i < value_.size(); i++) {
     const double place = std::fmax(0.0, (value_[i] - smallest_) / step), offset = place - std::floor(place);
@@ -91,23 +166,21 @@ void LogitSummary::gather() {
 
 Tilt LogitSummary::at(double s) const {
   double out[3];
-  kernels_->tilted_moments(value_.data(), weight_.data(), spread_.data(), (ptrdiff_t)value_.size(), growth_, s, out);
+  moments(s, true, out);
   return {s, out[2], out[0], out[1]};
 }
 
 // Newton's method on log(mean / (n - mean)), which is nearly linear in the tails, inside a bracket.
-double LogitSummary::solve(double target, double start, double near, double* moments) const {
+double LogitSummary::solve(double target, double start, double near, double* found) const {
   const double reach = 60 + std::log(count_), wanted = std::log(target / (count_ - target));
   double low = -largest_ - reach, high = -smallest_ + reach;
   double s = std::clamp(start, low, high);
-  const auto look = [&] {
-    kernels_->tilted_moments(value_.data(), weight_.data(), nullptr, (ptrdiff_t)value_.size(), growth_, s, moments);
-  };
+  const auto look = [&] { moments(s, false, found); };
   look();
-  for (int i = 0; i < 100 && std::fabs(moments[0] - target) > near * std::sqrt(moments[1]) + 1e-9 * target; i++) {
-    const double mean = moments[0], rest = count_ - mean;
+  for (int i = 0; i < 100 && std::fabs(found[0] - target) > near * std::sqrt(found[1]) + 1e-9 * target; i++) {
+    const double mean = found[0], rest = count_ - mean;
     (mean < target ? low : high) = s;
-    double next = s + (wanted - std::log(mean / rest)) * mean * rest / (count_ * moments[1]);
+    double next = s + (wanted - std::log(mean / rest)) * mean * rest / (count_ * found[1]);
     if (!(next > low && next < high)) next = 0.5 * (low + high);
     if (next == s) break;
     s = next;
@@ -117,14 +190,14 @@ double LogitSummary::solve(double target, double start, double near, double* mom
 }
 
 Tilt LogitSummary::with_mean(double target, double start) const {
-  double moments[2];
-  return at(solve(target, start, 0.01, moments));
+  double found[2];
+  return at(solve(target, start, 0.01, found));
 }
 
 Tilt LogitSummary::roughly_with_mean(double target) const {
-  double moments[2];
-  const double s = solve(target, 0, 0.1, moments);
-  return {s, 0.0, moments[0], moments[1]};
+  double found[2];
+  const double s = solve(target, 0, 0.1, found);
+  return {s, 0.0, found[0], found[1]};
 }
 
 }  // namespace tallytree

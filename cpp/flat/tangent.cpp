@@ -11,7 +11,8 @@
 // V_j = sum_i v_i sign_i^j (1 - T_j(|x_i|)), V_0 = 0,
 //   S(w) = -1/2 sum_j (-i tau)^j (V_{j+1} - V_{j-1}).
 // A direction that moves all variables alike acts like the table direction h(k) = k. That part, `shift`, is taken out
-// of v, so that S has no term of first order in w and stays small. When the variance is small, with u = e^{iw} - 1,
+// of v, so that S has no term of first order in w and stays small; where a table hardly depends on the count it is left there,
+// so that nothing large is added to the table. When the variance is small, with u = e^{iw} - 1,
 //   S(w) = sum_j (-1)^{j-1} (u^j (P_j - P_{j+1}) - conj(u)^j (Q_j - Q_{j+1})) + the large deviations one by one,
 // P_j and Q_j being the weighted power sums of p over the likely off and of q over the likely on.
 #include "flat/tangent.hpp"
@@ -29,7 +30,6 @@ namespace {
 using complex = std::complex<double>;
 constexpr ptrdiff_t kChunk = 8192;  // fixed, so that sums do not depend on the number of threads
 constexpr ptrdiff_t kWorthThreads = 1 << 17;
-constexpr double kVanishing = 1e-3;  // answers smaller than this share of the direction count as cancelled
 
 // The characteristic function of one tilt, and its logarithmic derivative along every direction.
 struct DirectedSpectrum {
@@ -155,7 +155,7 @@ DirectedSpectrum directed_spectrum(const Kernels& kernels, const Logits& logits,
     }
     WeightedSums& w = sums[(size_t)r];
     if (terms + 1 > count) w = sum_weighted(kernels, logits, model.v_row(r), piece.tilt, terms + 1);
-    const double shift = w.weighted[1] / w.plain[1];
+    const double shift = model.shifted ? w.weighted[1] / w.plain[1] : 0.0;
     for (int j = 0; j <= terms; j++) w.weighted[j] -= shift * w.plain[j];
     rate_from_chebyshev(s, w.weighted, terms, re, im, error);
     d.shift[(size_t)r] = shift;
@@ -330,7 +330,8 @@ void apply(const Kernels& kernels, const Logits& logits, const TangentModel& mod
     views.push_back({view_of(t.piece, 0.0), t.share, (ptrdiff_t)t.piece.log_ratio.size() / (2 + model.directions),
                      t.directed.shift.data(), t.level.data(), t.tangent.re.data(), t.tangent.im.data()});
   const bool plain = views.size() == 1 && !views[0].split && ends.off.share == 0 && ends.on.share == 0;
-  const TangentView view = {(int)views.size(), model.directions, views.data(), ends.on.share, ends.on.level.data()};
+  const TangentView view = {(int)views.size(), model.directions, views.data(), ends.on.share, ends.off.share,
+                            ends.on.level.data(), ends.off.level.data()};
   in_chunks(logits, [&](ptrdiff_t from, ptrdiff_t length) {
     if (plain)
       kernels.flat->tangent_apply_plain(logits.nu + from, length, model.v + from, model.stride, views[0], model.directions,
@@ -378,11 +379,12 @@ double series_tangent(const Kernels& kernels, int threads, const FlatSolution& s
     if (model.counts || model.count_change) count_error += piece_counts(logits, model, t, bound.data());
   end_counts(logits, ends, model);
   if (model.change) apply(kernels, logits, model, pieces, ends);
-  // Errors are measured against the largest entry of an answer, unless all of them vanish.
+  // The bounds are those of d log-odds. The error of Cov(y_i, s) is at most var(y_i) <= sd(y_i) / 2 times as large, so that a
+  // share of the direction is a share of what could be there: |v| sd(y_i), whatever cancels.
   double worst = count_error;
   for (int r = 0; r < model.directions; r++) {
     double reference = 1e-300;
-    for (const Part& t : pieces) reference = std::fmax(reference, kVanishing * t.tangent.size[(size_t)r]);
+    for (const Part& t : pieces) reference = std::fmax(reference, t.tangent.size[(size_t)r]);
     if (model.change) reference = std::fmax(reference, largest_of(model.change + r * model.stride, n));
     if (model.count_change) reference = std::fmax(reference, largest_of(model.count_change + r * model.count_stride, n + 1));
     worst = std::fmax(worst, bound[(size_t)r] / reference);

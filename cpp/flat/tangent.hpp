@@ -15,6 +15,7 @@ struct TangentModel {
   double* counts;                  // (n + 1,): P(z = k)
   double* count_change;            // (n + 1,) per direction: d P(z = k)
   double* bound;                   // of the errors; see TangentBatch
+  bool shifted = true;             // what v has in common counts as a direction of the table: best where few counts are likely
 
   const double* v_row(int r) const { return v + r * stride; }
   double table(int r, ptrdiff_t k) const { return h ? h[r * count_stride + k] : 0.0; }

@@ -23,7 +23,8 @@ constexpr ptrdiff_t kFewProducts = 1200;   // ... or this, if a table allows so 
 constexpr ptrdiff_t kFewCounts = 128;
 constexpr ptrdiff_t kWorthLanes = 4;       // and there are models enough for the lanes
 constexpr double kSafe = 1e-250;           // smallest Z, as a share of the largest table entry, of a direct tree
-constexpr double kAccepted = 1e-10;        // error as a share of the largest entry
+constexpr double kAccepted = 1e-10;        // error as a share of the direction
+constexpr double kAcceptedShares = 1e-9;   // of the solution: an error of shares of the posterior moves an answer by as much of it
 constexpr double kWaits = -1;              // instead of a bound: a direct tree is needed, which others may share
 
 TangentModel model_of(const TangentBatch& in, ptrdiff_t b) {
@@ -111,10 +112,17 @@ double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const T
   const bool split = std::any_of(s.pieces.begin(), s.pieces.end(), [](const Piece& piece) { return piece.split; });
   if (may_wait && split && n <= kFewProducts) return kWaits;
   double bound = kInfinity;
-  if (s.kind == FlatKind::series && s.bound < kInfinity) {
-    bound = s.bound;
-    for (int from = 0; from == 0 || from < m.directions; from += kMaxDirections)
-      bound = std::fmax(bound, series_tangent(kernels, threads, s, n, m.along(from, kMaxDirections)));
+  if (s.kind == FlatKind::series && s.bound <= kAcceptedShares) {
+    bound = 0;
+    for (int from = 0; from == 0 || from < m.directions; from += kMaxDirections) {
+      TangentModel part = m.along(from, kMaxDirections);
+      double found = series_tangent(kernels, threads, s, n, part);
+      if (found > kAccepted && part.directions) {
+        part.shifted = false;
+        found = series_tangent(kernels, threads, s, n, part);
+      }
+      bound = std::fmax(bound, found);
+    }
   }
   if (bound <= kAccepted) return bound;
   if (n > kDirectAtMost) return kInfinity;

@@ -1,43 +1,48 @@
-// Sums over the transitions of a step, for a piece of the states that it leaves alone.
+// One step of an elimination on a piece of the states that it leaves alone.
 #include "frontier/step.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 namespace {
 
-void include(Extremes& seen, const double* x, ptrdiff_t n) {
-  const double none = __builtin_inf();
-  double largest = seen.largest, smallest = seen.smallest;
+struct SumProduct {
+  static double plus(double a, double b) { return a + b; }
+  static double times(double a, double b) { return a * b; }
+};
+
+struct MaxSum {
+  static double plus(double a, double b) { return a > b ? a : b; }
+  static double times(double a, double b) { return a + b; }
+};
+
+template <class A>
+void apply(const Moves& m, const double* weight, const double* from, double* to, ptrdiff_t stride, ptrdiff_t n) {
+  for (ptrdiff_t t = 0; t < m.count;) {
+    const int64_t end = m.end[t];
+    double* __restrict x = to + end * stride;
+    const double *y = from + m.begin[t] * stride, v = weight[m.kind[t]];
+    if (++t < m.count && m.end[t] == end) {
+      const double *z = from + m.begin[t] * stride, w = weight[m.kind[t]];
 #pragma GCC ivdep
-  for (ptrdiff_t i = 0; i < n; i++) {
-    largest = x[i] > largest ? x[i] : largest;
-    const double positive = x[i] > 0 ? x[i] : none;
-    smallest = positive < smallest ? positive : smallest;
+      for (ptrdiff_t i = 0; i < n; i++) x[i] = A::plus(A::times(v, y[i]), A::times(w, z[i]));
+      t++;
+    } else {
+#pragma GCC ivdep
+      for (ptrdiff_t i = 0; i < n; i++) x[i] = A::times(v, y[i]);
+    }
+    for (; t < m.count && m.end[t] == end; t++) {
+      const double *z = from + m.begin[t] * stride, w = weight[m.kind[t]];
+#pragma GCC ivdep
+      for (ptrdiff_t i = 0; i < n; i++) x[i] = A::plus(x[i], A::times(w, z[i]));
+    }
   }
-  seen = {largest, smallest};
 }
 
 }  // namespace
 
-static void sums(const int64_t* order, const int64_t* ends, const int64_t* begins, const double* weight, ptrdiff_t count,
-                   const double* from, double* to, ptrdiff_t n, Extremes* seen) {
-  for (ptrdiff_t t = 0; t < count;) {
-    const int64_t end = ends[order[t]];
-    double* __restrict x = to + end;
-    const double *y = from + begins[order[t]], w = weight[order[t]];
-    for (ptrdiff_t i = 0; i < n; i++) x[i] = w * y[i];
-    for (t++; t < count && ends[order[t]] == end; t++) {
-      const double *z = from + begins[order[t]], v = weight[order[t]];
-      for (ptrdiff_t i = 0; i < n; i++) x[i] += v * z[i];
-    }
-    include(*seen, x, n);
-  }
-}
-
-static void products(const int64_t* begins, const int64_t* ends, ptrdiff_t count, const double* up, const double* after,
-                       ptrdiff_t n, double* sums) {
-  for (ptrdiff_t t = 0; t < count; t++) {
-    const double *x = up + begins[t], *y = after + ends[t];
+static void products(const Moves& m, const double* up, const double* after, ptrdiff_t stride, ptrdiff_t n, double* sums) {
+  for (ptrdiff_t t = 0; t < m.count; t++) {
+    const double *x = up + m.begin[t] * stride, *y = after + m.end[t] * stride;
     double part[8] = {};
     ptrdiff_t i = 0;
     for (; i + 8 <= n; i += 8)
@@ -45,11 +50,23 @@ static void products(const int64_t* begins, const int64_t* ends, ptrdiff_t count
     double sum = 0;
     for (; i < n; i++) sum += x[i] * y[i];
     for (int j = 0; j < 8; j++) sum += part[j];
-    sums[t] += sum;
+    sums[m.kind[t]] += sum;
   }
 }
 
+static void extremes(const double* x, ptrdiff_t n, Extremes* seen) {
+  const double none = __builtin_inf();
+  double largest = seen->largest, smallest = seen->smallest;
+#pragma GCC ivdep
+  for (ptrdiff_t i = 0; i < n; i++) {
+    largest = x[i] > largest ? x[i] : largest;
+    const double positive = x[i] > 0 ? x[i] : none;
+    smallest = positive < smallest ? positive : smallest;
+  }
+  *seen = {largest, smallest};
+}
+
 extern const FrontierKernels frontier_kernels;
-const FrontierKernels frontier_kernels = {sums, products};
+const FrontierKernels frontier_kernels = {apply<SumProduct>, apply<MaxSum>, products, extremes};
 
 }  // namespace tallytree::TT_LEVEL

@@ -2,7 +2,9 @@
 #include "frontier/step.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/parallel.hpp"
 
@@ -10,85 +12,157 @@ namespace tallytree {
 
 namespace {
 
-constexpr ptrdiff_t kPiece = 256;          // numbers of the last run that are done together
-constexpr ptrdiff_t kTask = 1 << 15;       // states of the rest in one task
-constexpr ptrdiff_t kWorthThreads = 1 << 17;
+constexpr ptrdiff_t kCache = 1 << 14;   // numbers of all local states of a piece
+constexpr ptrdiff_t kPiece = 256;       // states of the rest in it at most
+constexpr ptrdiff_t kTask = 1 << 17;    // numbers in one task
+constexpr Extremes kNothing{0, std::numeric_limits<double>::infinity()};
 
-struct Place {
-  ptrdiff_t before, after, count;
-};
-
-// The rest as rows of its last run; calls use(place) for the rows and pieces of rows of one task.
+// States of the rest, numbered, in pieces; tasks are ranges of pieces.
 class Rest {
  public:
-  explicit Rest(const std::vector<Run>& runs) : runs_(runs), row_(runs.back().size) {
-    for (const Run& r : runs) size_ *= r.size;
-    rows_ = row_ > 0 ? size_ / row_ : 0;
-    rows_per_task_ = std::max<ptrdiff_t>(1, kTask / std::max<ptrdiff_t>(1, row_));
-    pieces_ = row_ > kTask ? (row_ + kTask - 1) / kTask : 1;
+  explicit Rest(const Steps& steps) : runs_(steps.rest) {
+    for (const Run& r : runs_) size_ *= r.size;
+    total_ = std::accumulate(steps.states.begin(), steps.states.end(), ptrdiff_t{0});
+    piece_ = std::clamp<ptrdiff_t>(kCache / total_, 8, kPiece);
+    piece_ = std::max<ptrdiff_t>(1, std::min(piece_, size_));
+    task_ = std::max<ptrdiff_t>(1, kTask / (total_ * piece_)) * piece_;
   }
-  ptrdiff_t size() const { return size_; }
-  ptrdiff_t tasks() const { return pieces_ > 1 ? rows_ * pieces_ : (rows_ + rows_per_task_ - 1) / rows_per_task_; }
+  ptrdiff_t piece() const { return piece_; }
+  ptrdiff_t tasks() const { return (size_ + task_ - 1) / task_; }
+  int useful_threads(int threads) const { return size_ * total_ < 4 * kTask ? 1 : threads; }
 
+  // Calls use(n, before, after) with the offsets of n states of the rest for every piece of a task.
   template <class Use>
   void each(ptrdiff_t task, const Use& use) const {
-    const ptrdiff_t first = pieces_ > 1 ? task / pieces_ : task * rows_per_task_;
-    const ptrdiff_t last = pieces_ > 1 ? first + 1 : std::min(rows_, first + rows_per_task_);
-    const ptrdiff_t from = pieces_ > 1 ? task % pieces_ * kTask : 0;
-    const ptrdiff_t to = std::min(row_, pieces_ > 1 ? from + kTask : row_);
-    for (ptrdiff_t row = first; row < last; row++) {
-      ptrdiff_t left = row, before = 0, after = 0;
-      for (size_t i = runs_.size() - 1; i-- > 0;) {
-        const ptrdiff_t at = left % runs_[i].size;
-        left /= runs_[i].size;
-        before += at * runs_[i].stride_before;
-        after += at * runs_[i].stride_after;
+    std::vector<ptrdiff_t> before((size_t)piece_), after((size_t)piece_), at(runs_.size());
+    const ptrdiff_t last = std::min(size_, (task + 1) * task_);
+    ptrdiff_t left = task * task_, b = 0, a = 0;
+    for (size_t i = runs_.size(); i-- > 0;) {
+      at[i] = left % runs_[i].size;
+      left /= runs_[i].size;
+      b += at[i] * runs_[i].stride_before;
+      a += at[i] * runs_[i].stride_after;
+    }
+    for (ptrdiff_t first = task * task_; first < last; first += piece_) {
+      const ptrdiff_t n = std::min(piece_, last - first);
+      for (ptrdiff_t x = 0; x < n; x++) {
+        before[(size_t)x] = b;
+        after[(size_t)x] = a;
+        for (size_t i = runs_.size(); i-- > 0;) {
+          b += runs_[i].stride_before;
+          a += runs_[i].stride_after;
+          if (++at[i] < runs_[i].size) break;
+          at[i] = 0;
+          b -= runs_[i].size * runs_[i].stride_before;
+          a -= runs_[i].size * runs_[i].stride_after;
+        }
       }
-      for (ptrdiff_t x = from; x < to; x += kPiece) use(Place{before + x, after + x, std::min(kPiece, to - x)});
+      use(n, before.data(), after.data());
     }
   }
 
  private:
   const std::vector<Run>& runs_;
-  ptrdiff_t size_ = 1, row_, rows_, rows_per_task_, pieces_;
+  ptrdiff_t size_ = 1, total_, piece_, task_;
 };
 
+bool contiguous(const ptrdiff_t* offset, ptrdiff_t n) { return offset[n - 1] - offset[0] == n - 1; }
+
+// local[s * stride + i] = factor * global[place[s] + offset[i]]
+void gather(const double* global, const int64_t* place, ptrdiff_t states, const ptrdiff_t* offset, ptrdiff_t n, double factor,
+            double* local, ptrdiff_t stride) {
+  const bool row = contiguous(offset, n);
+  for (ptrdiff_t s = 0; s < states; s++) {
+    const double* from = global + place[s];
+    double* __restrict to = local + s * stride;
+    if (row) {
+      from += offset[0];
+      for (ptrdiff_t i = 0; i < n; i++) to[i] = factor * from[i];
+    } else {
+      for (ptrdiff_t i = 0; i < n; i++) to[i] = factor * from[offset[i]];
+    }
+  }
+}
+
+void scatter(const double* local, ptrdiff_t stride, const int64_t* place, ptrdiff_t states, const ptrdiff_t* offset,
+             ptrdiff_t n, double* global) {
+  const bool row = contiguous(offset, n);
+  for (ptrdiff_t s = 0; s < states; s++) {
+    const double* from = local + s * stride;
+    double* to = global + place[s];
+    if (row) {
+      std::copy(from, from + n, to + offset[0]);
+    } else {
+      for (ptrdiff_t i = 0; i < n; i++) to[offset[i]] = from[i];
+    }
+  }
+}
+
+// Calls task(index, memory, extremes) with memory for so many numbers.
 template <class Task>
-Extremes over_tasks(const Rest& rest, int threads, const Task& task) {
-  std::vector<Extremes> seen((size_t)rest.tasks(), Extremes{0, std::numeric_limits<double>::infinity()});
-  parallel_for(rest.tasks(), rest.size() < kWorthThreads ? 1 : threads,
-               [&](ptrdiff_t i) { task(i, seen[(size_t)i]); });
-  Extremes all{0, std::numeric_limits<double>::infinity()};
+Extremes over_tasks(const Rest& rest, int threads, ptrdiff_t numbers, const Task& task) {
+  threads = rest.useful_threads(threads);
+  std::vector<Extremes> seen((size_t)rest.tasks(), kNothing);
+  std::vector<std::vector<double>> memory((size_t)threads);
+  run_tasks(seen.size(), threads, [&](size_t i, int thread) {
+    memory[(size_t)thread].resize((size_t)numbers);
+    task((ptrdiff_t)i, memory[(size_t)thread].data(), seen[i]);
+  });
+  Extremes all = kNothing;
   for (const Extremes& e : seen) all = {std::max(all.largest, e.largest), std::min(all.smallest, e.smallest)};
   return all;
 }
 
 }  // namespace
 
-Extremes step_forward(const FrontierKernels& k, const std::vector<Run>& runs, const Transitions& t, const double* before,
-                      double* after, int threads) {
-  const Rest rest(runs);
-  return over_tasks(rest, threads, [&](ptrdiff_t task, Extremes& seen) {
-    rest.each(task, [&](const Place& p) {
-      k.sums(t.by_after, t.after, t.before, t.weight, t.count, before + p.before, after + p.after, p.count, &seen);
+Extremes steps_forward(const FrontierKernels& k, const Steps& steps, bool maxima, const double* before, int exponent,
+                       double* after, int threads) {
+  const Rest rest(steps);
+  const ptrdiff_t m = rest.piece(), widest = *std::max_element(steps.states.begin(), steps.states.end());
+  const double factor = std::ldexp(1.0, exponent);
+  return over_tasks(rest, threads, 2 * widest * m, [&](ptrdiff_t task, double* now, Extremes& seen) {
+    double* next = now + widest * m;
+    rest.each(task, [&](ptrdiff_t n, const ptrdiff_t* at_before, const ptrdiff_t* at_after) {
+      gather(before, steps.before, steps.states.front(), at_before, n, factor, now, m);
+      for (const Moves& moves : steps.forward) {
+        (maxima ? k.maxima : k.sums)(moves, steps.weight, now, next, m, n);
+        std::swap(now, next);
+      }
+      for (ptrdiff_t s = 0; s < steps.states.back(); s++) k.extremes(now + s * m, n, &seen);
+      scatter(now, m, steps.after, steps.states.back(), at_after, n, after);
     });
   });
 }
 
-Extremes step_backward(const FrontierKernels& k, const std::vector<Run>& runs, const Transitions& t, const double* up,
-                       const double* after, double* before, double* sums, int threads) {
-  const Rest rest(runs);
-  std::vector<double> parts((size_t)(rest.tasks() * t.count), 0.0);
-  const Extremes all = over_tasks(rest, threads, [&](ptrdiff_t task, Extremes& seen) {
-    double* own = parts.data() + task * t.count;
-    rest.each(task, [&](const Place& p) {
-      k.sums(t.by_before, t.before, t.after, t.weight, t.count, after + p.after, before + p.before, p.count, &seen);
-      k.products(t.before, t.after, t.count, up + p.before, after + p.after, p.count, own);
+Extremes steps_backward(const FrontierKernels& k, const Steps& steps, const double* up, int up_exponent,
+                        const double* after, int down_exponent, double* before, double* sums, int threads) {
+  const Rest rest(steps);
+  const ptrdiff_t m = rest.piece(), widest = *std::max_element(steps.states.begin(), steps.states.end());
+  const size_t number = steps.forward.size();
+  std::vector<ptrdiff_t> place(number + 1, 0);  // of the frontier before each step, in the memory of a piece
+  for (size_t i = 0; i < number; i++) place[i + 1] = place[i] + steps.states[i] * m;
+  std::vector<double> parts((size_t)(rest.tasks() * steps.kinds), 0.0);
+  const double up_factor = std::ldexp(1.0, up_exponent), down_factor = std::ldexp(1.0, down_exponent);
+  const ptrdiff_t numbers = place[number] + 2 * widest * m;
+  const Extremes all = over_tasks(rest, threads, numbers, [&](ptrdiff_t task, double* ups, Extremes& seen) {
+    double *down = ups + place[number], *next = down + widest * m;
+    double* own = parts.data() + task * steps.kinds;
+    rest.each(task, [&](ptrdiff_t n, const ptrdiff_t* at_before, const ptrdiff_t* at_after) {
+      gather(up, steps.before, steps.states.front(), at_before, n, up_factor, ups, m);
+      for (size_t i = 0; i + 1 < number; i++) k.sums(steps.forward[i], steps.weight, ups + place[i], ups + place[i + 1], m, n);
+      gather(after, steps.after, steps.states.back(), at_after, n, down_factor, down, m);
+      for (size_t i = number; i-- > 0;) {
+        k.products(steps.forward[i], ups + place[i], down, m, n, own);
+        k.sums(steps.backward[i], steps.weight, down, next, m, n);
+        std::swap(down, next);
+      }
+      for (ptrdiff_t s = 0; s < steps.states.front(); s++) k.extremes(down + s * m, n, &seen);
+      scatter(down, m, steps.before, steps.states.front(), at_before, n, before);
     });
   });
-  std::fill(sums, sums + t.count, 0.0);
+  std::fill(sums, sums + steps.kinds, 0.0);
   for (ptrdiff_t task = 0; task < rest.tasks(); task++)
-    for (ptrdiff_t i = 0; i < t.count; i++) sums[i] += parts[(size_t)(task * t.count + i)];
+    for (ptrdiff_t i = 0; i < steps.kinds; i++) sums[i] += parts[(size_t)(task * steps.kinds + i)];
   return all;
 }
 

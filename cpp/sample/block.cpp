@@ -247,7 +247,7 @@ void block_table(const double* nu, int n, BlockTable* table) {
   else log_recursion(nu, n, ratio, table);
 }
 
-void plain_table(const double* nu, int n, BlockTable* table) {
+void independent_table(const double* nu, int n, BlockTable* table) {
   table->n = n;
   table->counted = false;
   for (int i = 0; i < n; i++) {

@@ -94,7 +94,7 @@ ptrdiff_t draw_bernoulli(const double* nu, ptrdiff_t n, double tilt, const Sampl
   return (ptrdiff_t)sum_lanes(total);
 }
 
-void choose(const MessageView* message, const uint64_t* bits, ptrdiff_t samples, int32_t* out, double* scratch) {
+void pick_counts(const MessageView* message, const uint64_t* bits, ptrdiff_t samples, int32_t* out, double* scratch) {
   Wheel wheel{scratch, scratch + message->length + kStep, message->length, 0};
   std::memcpy(scratch, message->log_weight, (size_t)message->length * sizeof(double));
   spin_up(wheel);

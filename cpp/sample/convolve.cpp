@@ -48,7 +48,7 @@ Scaled scale(const double* values, ptrdiff_t n, double slope, double* out) {
 }
 
 // c[k - from] = sum_i x[i] y[k - i] for k = from..to; y is surrounded by kChunk zeros on both sides.
-void plain(const double* x, ptrdiff_t nx, const double* y, ptrdiff_t ny, ptrdiff_t from, ptrdiff_t to, double* c) {
+void direct_sums(const double* x, ptrdiff_t nx, const double* y, ptrdiff_t ny, ptrdiff_t from, ptrdiff_t to, double* c) {
   for (ptrdiff_t k = from; k <= to; k += kChunk) {
     const ptrdiff_t low = larger(0, k - ny + 1), high = smaller(nx - 1, k + kChunk - 1);
     vec s0 = vec{}, s1 = vec{}, s2 = vec{}, s3 = vec{};
@@ -146,7 +146,7 @@ void log_convolve(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, 
     const ptrdiff_t begin = larger(from, shift), end = smaller(to, shift + sa.length + sb.length - 2);
     ptrdiff_t covered = 0;
     if (begin <= end) {
-      plain(x, sb.length, y + kChunk, sa.length, begin - shift, end - shift, c);
+      direct_sums(x, sb.length, y + kChunk, sa.length, begin - shift, end - shift, c);
       for (ptrdiff_t k = begin; k <= end; k++) {
         if (out[k - first] == out[k - first] || !(c[k - begin] > kFloor)) continue;
         out[k - first] = real::log(c[k - begin]) + (sa.top + sb.top) + slope * (double)k;
@@ -158,7 +158,7 @@ void log_convolve(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, 
       for (int j = 0; j < kChunk; j++) y[j] = y[kChunk + na + j] = y[2 * kChunk + na + j] = 0.0;
       for (ptrdiff_t i = 0; i < na; i++) y[kChunk + i] = a[i] > -kInf;
       for (ptrdiff_t i = 0; i < nb; i++) x[i] = b[i] > -kInf;
-      plain(x, nb, y + kChunk, na, first, last, c);
+      direct_sums(x, nb, y + kChunk, na, first, last, c);
       for (ptrdiff_t k = 0; k < count; k++)
         if (out[k] != out[k] && c[k] < 0.5) out[k] = -kInf, left--;
       zeros = false;

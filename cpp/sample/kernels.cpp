@@ -4,8 +4,8 @@
 #include "base/kernel_table.hpp"
 
 #define TT_SAMPLE_KERNELS(EACH) \
-  EACH(log_convolve) EACH(block_message) EACH(block_table) EACH(plain_table) EACH(draw_block) EACH(write_block) \
-  EACH(random_words) EACH(random_bits) EACH(split) EACH(choose) EACH(draw_bernoulli)
+  EACH(log_convolve) EACH(block_message) EACH(block_table) EACH(independent_table) EACH(draw_block) EACH(write_block) \
+  EACH(random_words) EACH(random_bits) EACH(split) EACH(pick_counts) EACH(draw_bernoulli)
 
 namespace tallytree::TT_LEVEL {
 

@@ -32,7 +32,7 @@ struct SampleKernels {
   // log P(r of n variables on), r = 0..n, n <= 64.
   void (*block_message)(const double* nu, int n, double* out);
   void (*block_table)(const double* nu, int n, BlockTable* table);
-  void (*plain_table)(const double* nu, int n, BlockTable* table);
+  void (*independent_table)(const double* nu, int n, BlockTable* table);
   // One word per sample, bit i for variable i; counts (lanes <= 64) are ignored where the table does not count.
   void (*draw_block)(const BlockTable* table, const int32_t* counts, int lanes, const SampleKey* key, uint32_t tag,
                      uint32_t id, uint32_t group, uint64_t* words);
@@ -48,7 +48,7 @@ struct SampleKernels {
   void (*split)(const MessageView* left, const MessageView* right, const int32_t* parent, const uint64_t* bits,
                 ptrdiff_t samples, int32_t* left_out, int32_t* right_out, int32_t* order, double* scratch);
   // Counts from one message.
-  void (*choose)(const MessageView* message, const uint64_t* bits, ptrdiff_t samples, int32_t* out, double* scratch);
+  void (*pick_counts)(const MessageView* message, const uint64_t* bits, ptrdiff_t samples, int32_t* out, double* scratch);
   // n independent variables of log-odds nu + tilt; returns how many are on. words: room for n rounded up to 32.
   ptrdiff_t (*draw_bernoulli)(const double* nu, ptrdiff_t n, double tilt, const SampleKey* key, uint32_t tag,
                               uint32_t id, uint32_t group, uint64_t* words, uint8_t* out);

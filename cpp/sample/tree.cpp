@@ -33,16 +33,16 @@ void SampleTree::collect(const SampleTreeInput& in) {
         variables_.push_back(v);
         nu_.push_back(in.nu[v] + tilt);
       } else {
-        plain_.push_back(v);
+        independent_.push_back(v);
         forced_[b] += in.nu[v] > 0;
       }
     }
     start_.push_back((int64_t)variables_.size());
   }
-  plain_.insert(plain_.end(), in.free.begin(), in.free.end());
-  std::sort(plain_.begin(), plain_.end());
-  for (int64_t v : plain_) plain_nu_.push_back(in.nu[v]);
-  for (const auto* held : {&variables_, &plain_})
+  independent_.insert(independent_.end(), in.free.begin(), in.free.end());
+  std::sort(independent_.begin(), independent_.end());
+  for (int64_t v : independent_) independent_nu_.push_back(in.nu[v]);
+  for (const auto* held : {&variables_, &independent_})
     for (const int64_t v : *held) width_ = std::max(width_, v + 1);
 }
 
@@ -208,7 +208,7 @@ void SampleTree::draw_roots(Work& work, int64_t i, Room& room) const {
   }
   kernels_.random_bits(&work.key, kTagRoot, (uint32_t)root, work.group(0), work.count, room.bits.data());
   const MessageView m = message(root);
-  kernels_.choose(&m, room.bits.data(), work.count, to, room.scratch.data());
+  kernels_.pick_counts(&m, room.bits.data(), work.count, to, room.scratch.data());
 }
 
 void SampleTree::draw_node(Work& work, int64_t node, ptrdiff_t first, ptrdiff_t last, Room& room) const {
@@ -228,14 +228,14 @@ void SampleTree::draw_tile(Work& work, int64_t task, Room& room) const {
     if (b < blocks_) {
       from = start_[b], to = start_[b + 1];
     } else {
-      from = (b - blocks_) * kBlock, to = std::min<int64_t>(from + kBlock, (int64_t)plain_.size());
+      from = (b - blocks_) * kBlock, to = std::min<int64_t>(from + kBlock, (int64_t)independent_.size());
     }
   };
   for (int64_t b = begin; b < end; b++) {
     int64_t from, to;
     extent(b, from, to);
     if (b < blocks_) kernels_.block_table(nu_.data() + from, (int)(to - from), &room.table[b - begin]);
-    else kernels_.plain_table(plain_nu_.data() + from, (int)(to - from), &room.table[b - begin]);
+    else kernels_.independent_table(independent_nu_.data() + from, (int)(to - from), &room.table[b - begin]);
   }
   const ptrdiff_t stop = std::min<ptrdiff_t>(work.count, (part + 1) * work.groups_per_task * kBlock);
   uint64_t words[kBlock];
@@ -248,9 +248,9 @@ void SampleTree::draw_tile(Work& work, int64_t task, Room& room) const {
       if (from == to) continue;
       const bool counted = b < blocks_;
       for (int lane = 0; counted && lane < lanes; lane++) counts[lane] = work.of(b)[s + lane] - (int32_t)forced_[b];
-      kernels_.draw_block(&room.table[b - begin], counts, lanes, &work.key, counted ? kTagBlock : kTagPlain,
+      kernels_.draw_block(&room.table[b - begin], counts, lanes, &work.key, counted ? kTagBlock : kTagIndependent,
                           (uint32_t)(counted ? b : b - blocks_), work.group(s), words);
-      const int64_t* variables = (counted ? variables_ : plain_).data() + from;
+      const int64_t* variables = (counted ? variables_ : independent_).data() + from;
       kernels_.write_block(words, lanes, variables, (int)(to - from), variables[to - from - 1] - variables[0] == to - from - 1,
                            work.out, work.rows + work.first + s, work.stride);
     }
@@ -285,7 +285,7 @@ void SampleTree::draw(uint8_t* out, ptrdiff_t stride, const int64_t* rows, ptrdi
   if (impossible_ || samples == 0) return;
   const ptrdiff_t ids = std::max<ptrdiff_t>(1, blocks_ + nodes_);
   const ptrdiff_t most = std::max<ptrdiff_t>(kBlock, kCounts / ids / kBlock * kBlock);
-  const double decisions = (double)samples * (double)(variables_.size() + plain_.size() + 8 * nodes_);
+  const double decisions = (double)samples * (double)(variables_.size() + independent_.size() + 8 * nodes_);
   if (decisions < kWorthThreads) threads = 1;
   threads = std::max(threads, 1);
   std::vector<Room> rooms(threads);

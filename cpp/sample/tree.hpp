@@ -53,7 +53,7 @@ class SampleTree {
   void draw_tile(Work& work, int64_t task, Room& room) const;
   void run(Work& work, std::vector<Room>& rooms) const;
   // Blocks of the tree, and then of the variables drawn by themselves; tiles of all of them.
-  int64_t all_blocks() const { return blocks_ + ((int64_t)plain_.size() + kBlock - 1) / kBlock; }
+  int64_t all_blocks() const { return blocks_ + ((int64_t)independent_.size() + kBlock - 1) / kBlock; }
   int64_t tiles() const;
 
   const SampleKernels& kernels_;
@@ -61,8 +61,8 @@ class SampleTree {
   std::vector<int64_t> left_, right_, roots_;
   std::vector<int64_t> variables_, start_, forced_;  // variables with finite log-odds, by block
   std::vector<double> nu_;
-  std::vector<int64_t> plain_;  // variables drawn by themselves: free, excluded and forced ones
-  std::vector<double> plain_nu_;
+  std::vector<int64_t> independent_;  // variables drawn by themselves: free, excluded and forced ones
+  std::vector<double> independent_nu_;
   std::vector<int64_t> low_, high_, place_;
   std::vector<double> up_;
   std::vector<int64_t> order_;

@@ -1,8 +1,8 @@
 // Linear passes through blocks: subtrees of one shape without tables, one block per SIMD lane.
 //
 // The up values of a block are not kept: on the way down they are computed once more, which is cheaper than memory.
-#include "base/lane_entries.hpp"
-#include "base/lane_tree.hpp"
+#include "base/simd_rows.hpp"
+#include "base/simd_tree.hpp"
 #include "tree/linear.hpp"
 
 namespace tallytree::TT_LEVEL {

@@ -46,6 +46,7 @@ struct TreeTangents {
   double* belief_change;  // (directions, batch, table_entries) or null
   double* bound;          // (batch,): relative to the largest entry; infinite where there is no answer
   bool direct;            // direct merges only, whatever they cost
+  double size;            // of the directions before what cancels was taken out; not above that of any
 };
 
 void tree_tangent_pass(const Kernels& kernels, TreePlan& plan, const TreeTangents& in, int threads);

@@ -5,8 +5,8 @@
 // underflow may have taken is followed as one absolute error per message and lane ("lost", as its log2). A multiple of the
 // value is taken off a derivative wherever that keeps it small, which changes no expectation.
 #pragma once
-#include "base/lane_entries.hpp"
-#include "base/lane_tree.hpp"
+#include "base/simd_rows.hpp"
+#include "base/simd_tree.hpp"
 #include "tree/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {

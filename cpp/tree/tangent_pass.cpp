@@ -11,7 +11,7 @@ constexpr int32_t kDirectMost = 64;  // below this transforms never pay
 constexpr int32_t kDirectAtMost = 8192;  // above this direct merges are tried only if asked for
 constexpr double kAccepted = 1e-10;  // error of a derivative as a share of its largest entry
 constexpr double kAcceptedCounts = 1e-11;  // error of a probability
-constexpr double kVanishing = 1e-3;  // answers smaller than this share of the direction count as cancelled
+constexpr double kVanishing = 0.1;  // answers smaller than this share of the direction count as cancelled
 constexpr double kSafe = 0x1p-700;   // smallest <up, down> that underflow cannot have reached
 constexpr double kDeviations = 6;    // of independent errors
 constexpr size_t kWorthThreads = 4096;  // variables
@@ -50,7 +50,7 @@ double largest_of(const double* x, size_t n) {
   return largest;
 }
 
-double bound_of(const CountTree& tree, const TangentItem& item, size_t table_entries) {
+double bound_of(const CountTree& tree, const TangentItem& item, size_t table_entries, double size) {
   double cut = 0, cut_change = 0, noise = 0, noise_change = 0, path = 0, path_change = 0;
   for (int32_t i = 0; i < tree.inner(); i++) {
     const TangentNode& node = item.nodes[i];
@@ -71,9 +71,9 @@ double bound_of(const CountTree& tree, const TangentItem& item, size_t table_ent
   if (!(value <= kAcceptedCounts)) return kInfinity;
   if (!item.change && !item.belief_change) return value;
   const double wrong = cut_change + kDeviations * std::sqrt(noise_change + path_change);
-  const double reference = std::fmax(
-      std::fmax(largest_of(item.change, (size_t)tree.leaves()), kVanishing * largest_of(item.v, (size_t)tree.leaves())),
-      std::fmax(largest_of(item.belief_change, table_entries), 1e-300));
+  size = std::fmax(size, largest_of(item.v, (size_t)tree.leaves()));
+  const double reference = std::fmax(std::fmax(largest_of(item.change, (size_t)tree.leaves()), kVanishing * size),
+                                     std::fmax(largest_of(item.belief_change, table_entries), 1e-300));
   return wrong <= kAccepted * reference ? std::fmax(value, wrong / reference) : kInfinity;
 }
 
@@ -109,7 +109,7 @@ double solve_pair(const Kernels& kernels, TreePlan& plan, const Pairs& pairs, si
     visit_up(tree, threads, [&](int32_t i, int t, bool) { k.tangent_up(item, workers[(size_t)t], i); });
     for (const int32_t i : tree.inner_roots()) k.tangent_start_down(item, workers[0], i);
     visit_down(tree, threads, [&](int32_t i, int t, bool) { k.tangent_down(item, workers[(size_t)t], i); });
-    bound = bound_of(tree, item, pairs.in.models.table_entries);
+    bound = bound_of(tree, item, pairs.in.models.table_entries, pairs.in.size);
   }
   return bound;
 }

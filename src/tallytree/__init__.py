@@ -16,6 +16,7 @@ from .errors import (
     OutputError,
     ParameterError,
     PrecisionError,
+    SlowWarning,
     SourceError,
     StructureError,
     TallyTreeError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .models.edges import Forest as Forest
     from .models.group import Group as Group
     from .models.linear import LinearModel as LinearModel
+    from .models.mixture import SumMixture as SumMixture
     from .models.poisson_binomial import PoissonBinomial as PoissonBinomial
     from .models.ragged import RaggedBatch as RaggedBatch
     from .models.reliability import birnbaum_importance as birnbaum_importance
@@ -59,6 +61,7 @@ _HOMES = {
     "loopy.factor_graph": ("FactorGraph",),
     "models.group": ("Group",),
     "models.linear": ("LinearModel",),
+    "models.mixture": ("SumMixture",),
     "models.poisson_binomial": ("PoissonBinomial",),
     "models.ragged": ("RaggedBatch",),
     "models.reliability": ("birnbaum_importance", "k_out_of_n", "k_to_l_out_of_n"),
@@ -96,6 +99,7 @@ __all__ = [
     "OutputError",
     "ParameterError",
     "PrecisionError",
+    "SlowWarning",
     "SourceError",
     "StructureError",
     "TallyTreeError",

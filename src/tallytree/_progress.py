@@ -82,6 +82,10 @@ class Progress:
             self._last = time.monotonic()
             self._write(f"{self._done} of {self._total} {self._unit}" + (note and f" ({note})"))
 
+    def share(self, more: int = 0) -> float:
+        """What part of all is finished, with so much more."""
+        return (self._done + more) / self._total if self._total else 1.0
+
     def close(self) -> None:
         """Say what was done."""
         if self._bar is not None:

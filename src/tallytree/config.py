@@ -1,7 +1,8 @@
 """Which engine runs, on which instruction set, with how many threads.
 
-Settings come from the environment (``TALLYTREE_ENGINE``, ``TALLYTREE_LEVEL``, ``TALLYTREE_NUM_THREADS``), read once;
-`limit_threads` sets the number of threads in code; `using` changes all of them for a while.
+Settings come from the environment (``TALLYTREE_ENGINE``, ``TALLYTREE_LEVEL``, ``TALLYTREE_NUM_THREADS``, and
+``TALLYTREE_KEEP_MB``, which the compiled engine reads), once; `limit_threads` sets the number of threads in code;
+`using` changes engine, level and threads for a while.
 """
 
 from __future__ import annotations
@@ -82,6 +83,10 @@ def from_environment() -> Settings:
     """Settings as the environment asks for them."""
     engine = os.environ.get("TALLYTREE_ENGINE", "")
     wanted = os.environ.get("TALLYTREE_NUM_THREADS", "")
+    kept = os.environ.get("TALLYTREE_KEEP_MB", "0")
+    checks.integer(
+        "TALLYTREE_KEEP_MB", int(kept) if kept.isdigit() else kept, 0, 2**31 - 1, "0 to keep no memory"
+    )
     return Settings(
         _checked_engine(engine, "TALLYTREE_ENGINE") if engine else _extension,
         _checked_level(os.environ.get("TALLYTREE_LEVEL", "")),

@@ -1,6 +1,9 @@
-"""The errors that tallytree raises; every one derives from :class:`TallyTreeError`."""
+"""The errors that tallytree raises, every one derived from :class:`TallyTreeError`, and how it warns."""
 
 from __future__ import annotations
+
+import sys
+import warnings
 
 
 class TallyTreeError(Exception):
@@ -125,3 +128,29 @@ class OutputError(TallyTreeError, OSError):
     >>> issubclass(tt.OutputError, tt.TallyTreeError)
     True
     """
+
+
+class SlowWarning(UserWarning):
+    """An answer takes a method whose cost grows with the square of the number of variables.
+
+    It is given before the work begins and names its price and what may avoid it; the answer is right. Interrupting
+    (Ctrl-C) ends the work within a second.
+
+    See Also
+    --------
+    tallytree.CountModel
+
+    Examples
+    --------
+    >>> issubclass(tt.SlowWarning, UserWarning)
+    True
+    """
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line that called the package."""
+    package, level = __name__.partition(".")[0], 1
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level + 1)

@@ -1,6 +1,6 @@
 """Values that are computed once: the only caches of the package.
 
-`cached` is a property, `answer` one that users see, `once` a value under any other key, `recent` a function of its
+`cached` is a property, `answer` one that users see, `once` a value under any other key, `lru` a function of its
 arguments. Nothing here holds a lock that a forked process could inherit in a locked state.
 """
 
@@ -26,19 +26,17 @@ def once(owner: object, key: Hashable, compute: Callable[[], T]) -> T:
 
     It lives as long as the owner. Of several threads that ask, one computes and the others wait.
     """
-    return _once(owner.__dict__.setdefault("_once", {}), key, compute)
+    store = owner.__dict__.setdefault("_once", {})
+    return store[key] if key in store else _once(store, key, compute)
 
 
 def _once(store: dict[Any, Any], key: Hashable, compute: Callable[..., T], *arguments: Any) -> T:
-    if key not in store:
-        mark = (id(store), key)
-        with _under_way.setdefault(mark, RLock()):
-            try:
-                if key not in store:
-                    store[key] = compute(*arguments)
-            finally:
-                _under_way.pop(mark, None)
-    value: T = store[key]
+    mark = (id(store), key)
+    with _under_way.setdefault(mark, RLock()):
+        try:
+            value: T = store[key] if key in store else store.setdefault(key, compute(*arguments))
+        finally:
+            _under_way.pop(mark, None)
     return value
 
 
@@ -98,6 +96,6 @@ class Caching:
         }
 
 
-def recent(size: int) -> Callable[[F], F]:
+def lru(size: int) -> Callable[[F], F]:
     """Decorate a function of hashable arguments to keep the values of the last `size` different calls."""
     return functools.lru_cache(maxsize=size)  # type: ignore[return-value]  # no lock is held while it computes

@@ -17,6 +17,7 @@ from tallytree.loopy import dual_decomposition, holder_bound, mean_field, trw_bo
 
 from .binary import Binary, leaf_table, listed
 from .compare import STANDS_FOR_INFINITY, Report, close
+from .law import follows_law
 from .numbers import Source
 from .structures import filled, forest_structure, hidden_states, nested_family, tag_of
 
@@ -96,6 +97,7 @@ class GraphCase:
         sizes = np.abs(sizes[np.isfinite(sizes) & (np.abs(sizes) < STANDS_FOR_INFINITY)]).sum()
         slack = 1e-9 * (1 + abs(truth.log_partition) + sizes)
         weights(report, graph, truth)
+        exact(report, graph, truth, self, sizes, rng)
         self._procedure(report, graph, slack, rng)
         with report.answer("pickle"):
             assert pickle.loads(pickle.dumps(graph)) == graph
@@ -154,6 +156,8 @@ def impossible(report: Report, graph: Any, truth: Truth, tree: bool) -> None:
     """Of an impossible graph nothing finite may be claimed and nothing is NaN; on a tree it must be noticed."""
     with report.answer("impossible: log_weight"):
         assert np.isneginf(graph.log_weight(truth.states)).all(), "a configuration has a log-weight"
+    with report.answer("impossible: exact"), suppress(tt.InfeasibleError):
+        raise AssertionError(f"log Z = {graph.exact().log_partition!r} of an impossible graph")
     with report.answer("impossible: dual_decomposition"), suppress(tt.InfeasibleError):
         found = dual_decomposition(graph, max_iter=EARLY)
         assert found.log_weight == -INF, f"a configuration of log-weight {found.log_weight!r}"
@@ -183,6 +187,41 @@ def weights(report: Report, graph: Any, truth: Truth) -> None:
         close(graph.log_weight(truth.states), want, allowed, top)
     with report.answer("replace"):
         close(graph.replace(logits=graph.logits).log_weight(truth.states), want, allowed, top)
+
+
+def exact(
+    report: Report, graph: Any, truth: Truth, case: GraphCase, sizes: float, rng: np.random.Generator
+) -> None:
+    """Exact answers along a frontier, to 1e-12 and the rounding of the numbers that are given."""
+    allowed, log_z = 1e-12 + 1e-15 * sizes, truth.log_partition
+    marginals = np.exp(truth.log_marginals[:, 1])
+    with report.answer("exact"):
+        found = graph.exact()
+        close(found.log_partition, log_z, allowed * (1 + abs(log_z)))
+        close(found.marginals, marginals, allowed)
+        chosen = np.flatnonzero(rng.random(len(case.theta)) < 0.5)
+        sets = [(g, list(members)) for g, (members, _) in enumerate(case.factors)]
+        for group, members in [*sets[:1], *([(chosen, chosen.tolist())] if len(chosen) else [])]:
+            want = np.exp(truth.score_log_probs(truth.states[:, members].sum(1), len(members)))
+            close(np.exp(found.count_log_probs(group)), want, 10 * allowed)
+    with report.answer("exact modes"):
+        top = np.sort(truth.logs.values[truth.log_probs > -STANDS_FOR_INFINITY / 2])[::-1]
+        loose = 1e-10 * (1 + np.abs(top[: int(rng.integers(1, 9))]))
+        close(graph.log_weight(found.mode()), top[0], loose[0])
+        best = found.mode_k(len(loose))
+        close(best.log_weights, top[: len(loose)], loose)
+        assert len(np.unique(best.configurations, axis=0)) == len(loose), "a configuration comes twice"
+    with report.answer("exact sample"):
+        follows_law(lambda n, key: found.sample(n, rng=key), truth, report, int(rng.integers(2**31)))
+    if rng.random() < 0.1:
+        with report.answer("intervals"):
+            beliefs = tt.loopy_bp(graph, max_iter=20)
+            low, high = beliefs.log_partition_bounds()
+            slack = 1e-9 * (1 + abs(log_z) + sizes)
+            assert low - slack <= log_z <= high + slack, f"bounds {low!r}, {high!r} of log Z = {log_z!r}"
+            low, high = beliefs.marginal_bounds()
+            assert (low - 1e-9 <= marginals).all(), "a lower end is above the marginal"
+            assert (marginals <= high + 1e-9).all(), "an upper end is below the marginal"
 
 
 def upper(report: Report, graph: Any, truth: Truth, slack: float, which: int, sweeps: int) -> None:

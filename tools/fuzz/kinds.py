@@ -9,6 +9,7 @@ import numpy as np
 
 from . import batches, chains, chunks, counts, exact, frameworks, large, long, tangents
 from .assignments import draw_assignment
+from .cliffs import draw_cliff
 from .compare import Report
 from .graphs import draw_graph
 from .sums import draw_sum
@@ -40,6 +41,7 @@ KINDS: dict[str, Kind] = {
     "batches": Kind(batches.draw_batch, batches.LOT),
     "ragged": Kind(batches.draw_ragged, batches.RAGGED_LOT),
     "tangents": Kind(tangents.draw_tangents, tangents.LOT),
+    "cliffs": Kind(draw_cliff),
     "sums": Kind(draw_sum),
     "quantiles": Kind(exact.draw_quantiles),
     "cancelling": Kind(exact.draw_cancelling),

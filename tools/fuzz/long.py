@@ -208,6 +208,9 @@ def draw_long(rng: np.random.Generator) -> LongCase:
 
 def _row(rng: np.random.Generator, n: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     hidden = rng.integers(0, k, n)
+    in_order = bool(rng.random() < 0.15)  # labels never go back
+    if in_order:
+        hidden = np.sort(hidden)
     source = Source(rng, hidden)
     source.mask = 0.0
     unary = float(rng.choice([0.3, 1.0, 5.0, 50.0, 300.0])) * rng.standard_normal((n, k))
@@ -216,4 +219,12 @@ def _row(rng: np.random.Generator, n: int, k: int) -> tuple[np.ndarray, np.ndarr
         holes = rng.random(transitions.shape) < 0.2
         holes[np.arange(n - 1), hidden[:-1], hidden[1:]] = False
         transitions[holes] = -INF
-    return unary, transitions, source.table(n, int((hidden == 1).sum()))
+    if in_order:
+        transitions[:, np.tri(k, k, -1, dtype=bool)] = -INF
+    if rng.random() < 0.3:  # a few weights far from all others
+        far = rng.integers(0, n, 5)
+        unary[far, rng.integers(0, k, 5)] = 100.0 * rng.standard_cauchy(5)
+    table = source.table(n, int((hidden == 1).sum()))
+    if rng.random() < 0.15:
+        table = rng.choice([1e-3, 0.1, 3.0]) * (np.arange(n + 1.0) - n / 3) ** 2
+    return unary, transitions, table

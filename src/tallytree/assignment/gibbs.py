@@ -195,7 +195,10 @@ def warn_if_trapped(grid: Grid, free_tables: list[Float64], blocked: bool) -> No
             "assignments"
         )
     if why:
-        text = f"{why}: the samples may depend on the start. Use `exact`, or compare with loopy_bp."
+        text = (
+            f"{why}: the samples may depend on the start. `Assignment.exact(limit=...)` is exact where you allow its "
+            "price, `Assignment.width`; or compare with `Assignment.loopy_bp`."
+        )
         warnings.warn(text, ErgodicityWarning, stacklevel=4)
 
 

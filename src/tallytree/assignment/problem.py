@@ -13,16 +13,18 @@ from scipy.special import expit
 
 from .. import checks, display
 from .._progress import Iterations, Report, stoppable
-from ..arrays import Bools, Float64, Size, States
-from ..checks.sums import read_only
+from ..arrays import Bools, Float64, Size, States, frozen
 from ..errors import ParameterError
 from ..loopy import ExactResult, LoopyResult, dual_decomposition, holder_bound, loopy_bp
-from ..loopy.dual import best_configuration
+from ..loopy.dual import best_configuration, is_concave, one_by_one
 from ..loopy.factor_graph import FactorGraph
 from ..memo import cached
 from ..models.base import Value
 from . import gibbs, reduction
 from .results import AssignmentBeliefs, AssignmentBounds, AssignmentExact, AssignmentMode, GibbsMarginals
+
+# Matrices whose draws are exact: the width, and sizes beyond which it is not worth asking for.
+_NARROW, _FEW_LINES, _FEW_CELLS, _MANY_CELLS = 2**16, 12, 300, 4000
 
 
 class Assignment(Value):
@@ -313,7 +315,7 @@ class Assignment(Value):
             np.asarray(np.bincount(at, marginals, minlength=n), np.float64)
             for at, n in zip(self._cells.places, self.shape)
         )
-        read_only(row_counts, column_counts)
+        frozen(row_counts, column_counts)
         return self._matrix(marginals, 0.0), self._matrix(odds, -math.inf), row_counts, column_counts
 
     def bounds(self, **options: Any) -> AssignmentBounds:
@@ -473,7 +475,25 @@ class Assignment(Value):
         """
         return self._matrix(self._best_cells.astype(np.float64), 0.0)
 
-    # -- the Markov chain
+    # -- draws
+
+    @cached
+    def sampling(self) -> str:
+        """How :meth:`sample` draws: "exact" for narrow matrices, else "gibbs".
+
+        See Also
+        --------
+        sample, width
+
+        Examples
+        --------
+        >>> tt.assignment(np.zeros((3, 30)), rows=tt.exactly(2), columns=tt.at_most(1)).sampling
+        'exact'
+        >>> tt.assignment(np.zeros((30, 30)), rows=tt.exactly(2), columns=tt.exactly(2)).sampling
+        'gibbs'
+        """
+        few = min(self.shape, default=0) <= _FEW_LINES or self.n_free <= _FEW_CELLS
+        return "exact" if few and self.n_free <= _MANY_CELLS and self.width <= _NARROW else "gibbs"
 
     def sample(
         self,
@@ -485,7 +505,7 @@ class Assignment(Value):
         chains: int | None = None,
         progress: bool | Report = False,
     ) -> Any:
-        """Assignments that respect all counts, by Markov chains that start from the best one.
+        """Assignments that respect all counts: independent exact draws where :attr:`sampling` says so, else a chain.
 
         Parameters
         ----------
@@ -494,10 +514,10 @@ class Assignment(Value):
         rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Source of randomness.
         burn_in, thin : int
-            Sweeps before the first and between kept ones. A sweep redraws every row and every column from its exact
-            conditional distribution, then trades between pairs of rows and of columns.
+            Sweeps of a chain before the first and between kept ones. A sweep redraws every row and every column from
+            its exact conditional distribution, then trades between pairs of rows and of columns.
         chains : int, optional
-            Chains side by side; default min(size, 64).
+            Chains side by side, from a possible assignment on, also where exact draws are cheap; default min(size, 64).
         progress : bool or callable
             Show the sweeps, or call a function of their number and NaN.
 
@@ -519,9 +539,9 @@ class Assignment(Value):
 
         Notes
         -----
-        Cost: O(I J K) per sweep and chain. Accuracy: the chains have the right limit; how close they are after
-        ``burn_in`` sweeps is not certified. Warns where some assignments cannot be reached. For narrow matrices
-        ``problem.exact().sample(size)`` draws independent assignments from the exact law.
+        Cost: exact draws one elimination and O(cells) each; chains O(I J K) per sweep and chain. Accuracy: exact, or
+        chains with the right limit, of which nothing certifies how close they are after ``burn_in`` sweeps; they warn
+        where some assignments cannot be reached. ``problem.exact(limit).sample(size)`` allows wider matrices.
 
         Examples
         --------
@@ -536,6 +556,8 @@ class Assignment(Value):
         count = math.prod(lead)
         parallel = min(count, 64) if chains is None else checks.integer("chains", chains, 1)
         burn = checks.integer("burn_in", burn_in, 0)
+        if chains is None and self.sampling == "exact":
+            return self._exact_draws(self.graph.exact(), size, rng)
         sweeps = -(-count // max(parallel, 1)) * every
         kept: list[Bools] = []
         left = count
@@ -647,7 +669,7 @@ class Assignment(Value):
         blocked = 0 < self.n_free < self.shape[0] * self.shape[1]
         gibbs.warn_if_trapped(grid, [*reduced.row_tables, *reduced.column_tables], blocked)
         start = np.zeros(self.shape, bool)
-        start[self._cells.places] = self._best_cells
+        start[self._cells.places] = self._start_cells
         return gibbs.run(grid, start, sweeps, chains, generator, burn_in, average=average)
 
     def _standard_error(self, each: Float64) -> Float64:
@@ -665,10 +687,23 @@ class Assignment(Value):
 
     @cached
     def _best_cells(self) -> Bools:
+        return self._best_of_graph()
+
+    def _best_of_graph(self, *, any_will_do: bool = False) -> Bools:
         members = [self.graph.members(i) for i in range(self.graph.n_groups)]
         tables = [table for table in self.graph.tables if table is not None]
-        found = best_configuration(self.graph.logits, members, tables)
+        found = best_configuration(self.graph.logits, members, tables, any_will_do=any_will_do)
         return np.asarray(self._scatter(found, True, False))
+
+    @cached
+    def _start_cells(self) -> Bools:
+        """A possible assignment: the best one where that is a linear program, else any."""
+        if all(is_concave(table) for table in self.graph.tables if table is not None):
+            return self._best_cells
+        quick = one_by_one(self.graph, np.asarray(expit(self.graph.logits)))
+        if self.graph.log_weight(quick) > -math.inf:
+            return np.asarray(self._scatter(quick, True, False))
+        return self._best_of_graph(any_will_do=True)
 
     def _scatter(self, free: Any, on: Any, off: Any) -> Any:
         """Values of all allowed cells from those of the free ones and of the decided ones."""
@@ -683,7 +718,7 @@ class Assignment(Value):
             return sparse.csr_array((values, self._cells.places), shape=self.shape)
         out = np.full(self.shape, fill, dtype=values.dtype)
         out[self._cells.places] = values
-        read_only(out)
+        frozen(out)
         return out
 
     def _affinity(self, on: Bools) -> float:

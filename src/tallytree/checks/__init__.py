@@ -122,11 +122,25 @@ def shape(name: str, value: Any) -> tuple[int, ...]:
         return ()
     several = isinstance(value, (tuple, list, range)) or getattr(value, "ndim", 0) == 1
     axes = tuple(integer(name, axis, 0) for axis in value) if several else (integer(name, value, 0),)
-    if math.prod(max(axis, 1) for axis in axes) >= 2**60:
+    if math.prod([max(axis, 1) for axis in axes]) >= 2**60:  # a list, which compilers of PyTorch can follow
         raise ParameterError(
             f"`{name}` asks for more numbers than any machine holds; {describe(value)} arrived."
         )
     return axes
+
+
+def unmasked_rows(left: Any, least: Any) -> None:
+    """Refuse masks that leave fewer entries of a row than are to be chosen."""
+    left, least = np.broadcast_arrays(left, least)
+    short = np.argwhere(least > left)
+    if not len(short):
+        return
+    row = tuple(short[0].tolist())
+    which = "the only row" if not row else f"row {row[0] if len(row) == 1 else row}"
+    raise ParameterError(
+        f"Every row must have at least k unmasked entries; {which} has {left[row]} unmasked entries, k = {least[row]}. "
+        "`mask` is True for entries that may be chosen; if it is True for padding, pass ~mask."
+    )
 
 
 def callback(name: str, value: Any) -> None:

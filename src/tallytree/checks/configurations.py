@@ -44,7 +44,7 @@ def one_hot(count: int, n: int) -> Float64:
     return table
 
 
-def evidence(values: Mapping[int, int], n: int) -> tuple[NDArray[np.int64], list[Float64]]:
+def evidence(values: Mapping[int, int], n: int, outcomes: int = 2) -> tuple[NDArray[np.int64], list[Float64]]:
     """Variables and one-hot leaf tables from {variable: value}."""
     checks.instance("evidence", values, Mapping, " {variable: 0 or 1}, such as {3: 1}")
     variables, tables = [], []
@@ -52,10 +52,11 @@ def evidence(values: Mapping[int, int], n: int) -> tuple[NDArray[np.int64], list
         v = checks.integer("evidence", variable)
         if not 0 <= v < n:
             raise ParameterError(f"`evidence` names variable {v}, but variables are numbered 0 to {n - 1}.")
-        if not isinstance(value, (int, np.integer, np.bool_)) or value not in (0, 1):
+        if not isinstance(value, (int, np.integer, np.bool_)) or value not in range(outcomes):
+            allowed = "0 or 1" if outcomes == 2 else f"0 to {outcomes - 1}"
             raise ParameterError(
-                f"`evidence` must say 0 or 1 for variable {v}; {checks.describe(value)} arrived."
+                f"`evidence` must say {allowed} for variable {v}; {checks.describe(value)} arrived."
             )
         variables.append(v)
-        tables.append(one_hot(int(value), 1))
+        tables.append(one_hot(int(value), outcomes - 1))
     return np.array(variables, np.int64), tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,15 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from . import NUMBERS, PROBABILITIES, REALS, array, describe
+from . import NUMBERS, PROBABILITIES, REALS, array, describe, rectangular
 from . import shape as axes
 
 LARGEST_TABLE = 1 << 28  # entries of the table of all sums
-
-
-def read_only(*arrays: NDArray[Any]) -> None:
-    for each in arrays:
-        each.flags.writeable = False
 
 
 def real_array(name: str, value: ArrayLike, least_axes: int = 1) -> Float64:
@@ -34,19 +30,108 @@ def from_probs(given: Any, hint: str = " Log-odds go in `logits`.") -> tuple[Flo
         return p, 1.0 - p, np.log(p) - np.log1p(-p)
 
 
-def integer_weights(value: ArrayLike, n: int) -> Ints:
-    """One integer per variable, whose sums fit a table."""
-    given = array("weights", value, (n,), REALS, hint=" Give one integer per variable.")
-    if np.any(given != np.floor(given)):
-        raise ParameterError("`weights` must be integers; multiply them by a common denominator first.")
-    total = float(np.abs(given).sum())
-    step = max(int(np.gcd.reduce(np.abs(given).astype(np.int64))), 1) if 0 < total < 2.0**53 else 1
-    if total / step >= LARGEST_TABLE:
-        raise ParameterError(
-            f"`weights` allow {total / step + 1:.0f} different sums; at most {LARGEST_TABLE} fit. Round them to a "
-            "coarser unit."
+def rectangular_weights(value: ArrayLike) -> NDArray[Any]:
+    """Weights as an array, whose axes say whether events have one outcome or several."""
+    return rectangular("weights", value, "(n,), or (n, K) for K outcomes of each event")
+
+
+def sum_weights(value: ArrayLike, n: int, step: float | None) -> Ints | Float64:
+    """One number per variable, or per variable and outcome (n, K): integers, or real numbers for a grid."""
+    given = rectangular_weights(value)
+    shape: tuple[Any, ...] = (n, "K") if given.ndim == 2 else (n,)
+    hint = " Give one per variable, or (n, K) for K outcomes of each."
+    weights = array("weights", given, shape, REALS, hint=hint, copy=True)
+    if step is None and np.all(weights == np.floor(weights)):
+        total = float(np.abs(weights).sum())
+        divisor = (
+            max(int(np.gcd.reduce(np.abs(weights).astype(np.int64), axis=None)), 1)
+            if 0 < total < 2.0**53
+            else 1
         )
-    return given.astype(np.int64)
+        _check_cells(
+            total / divisor, "`weights` allow", "Give a coarser `step`, or round them to a coarser unit."
+        )
+        return weights.astype(np.int64)
+    if step is not None:
+        largest = float(np.abs(weights).max(initial=0.0))
+        if step > largest:
+            raise ParameterError(
+                f"`step` must not exceed the largest weight, {largest:g}, or no event has a cell of its own; {step:g} "
+                "arrived. Take a hundredth of a typical weight, or leave it out."
+            )
+        _check_cells(float(np.abs(weights).sum()) / step, f"`step`={step:g} makes", "Take a larger step.")
+    return weights
+
+
+def step_of_weights(step: float | None, weights: Float64, p: Float64) -> float:
+    """The step of a grid of real weights; a warning counts events that are smaller than a given one.
+
+    A weight between two cells adds at most ``p step^2 / 4`` to the variance. Without a step, one of 1, 2 or 5 times a
+    power of ten is taken that adds at most 1e-4 of the variance; sums of few cells get a finer one.
+    """
+    sizes = np.abs(weights)
+    if step is not None:
+        small = (sizes > 0.0) & (sizes < step)
+        if small.any():
+            share = float((p * sizes * small).sum() / (p * sizes).sum()) if (p * sizes).any() else 0.0
+            counted = np.count_nonzero(small if small.ndim == 1 else small.any(axis=1))
+            warnings.warn(
+                f"`step`={step:g} exceeds the weights of {counted} of {len(weights)} events, with {share:.1%} of the "
+                "expected sum of sizes: rounded down they vanish. Their means are kept; `bracket` says what the grid "
+                "may hide, and a smaller step shows them.",
+                stacklevel=3,
+            )
+        return step
+    squares = (p * (1.0 - p) * weights**2).sum(axis=tuple(range(-weights.ndim, 0)))
+    events = np.where(squares > 0.0, p.sum(axis=tuple(range(-weights.ndim, 0))), 1.0)
+    spread = 0.02 * np.sqrt(squares / events)
+    total = float(sizes.sum())
+    fine = (
+        float(np.min(spread[spread > 0.0], initial=np.inf))
+        if np.any(spread > 0.0)
+        else float(sizes.max()) / 1000.0
+    )
+    return _round_number(max(min(fine, total / 4096.0), total / LARGEST_TABLE * 8.0))
+
+
+def _round_number(step: float) -> float:
+    """The largest of 1, 2 and 5 times a power of ten that does not exceed a number."""
+    power = np.floor(np.log10(step))
+    return float(f"{max(m for m in (1, 2, 5) if m * 10.0**power <= step * (1.0 + 1e-12))}e{int(power)}")
+
+
+def _check_cells(cells: float, what: str, remedy: str) -> None:
+    if not cells < LARGEST_TABLE:
+        raise ParameterError(f"{what} {cells + 1:.0f} different sums; at most {LARGEST_TABLE} fit. {remedy}")
+
+
+def outcome_probs(given: Any) -> Float64:
+    """Log-probabilities (..., n, K + 1) of nothing and of K outcomes, from probabilities (..., n, K)."""
+    p = array("probs", given, (..., "n", "K"), PROBABILITIES)
+    total = p.sum(axis=-1)
+    if np.any(total > 1.0 + 1e-9):
+        raise ParameterError(
+            f"`probs` of the outcomes of one event must add up to at most 1; {float(total.max()):g} arrived. The rest "
+            "is the probability that nothing happens."
+        )
+    with np.errstate(divide="ignore"):
+        none = np.log1p(-np.minimum(total, 1.0))
+        return np.concatenate([none[..., None], np.log(p)], axis=-1)
+
+
+def outcome_logits(given: Float64) -> Float64:
+    """The same from logarithms of the odds against nothing; an outcome of infinite odds is certain."""
+    certain = np.asarray(np.isposinf(given))
+    if np.any(certain.sum(axis=-1) > 1):
+        raise ParameterError(
+            "`logits` must not make two outcomes of one event certain; one `inf` per event is the most."
+        )
+    full = np.concatenate([np.zeros((*given.shape[:-1], 1)), given], axis=-1)
+    top = np.where(np.any(certain, axis=-1, keepdims=True), 0.0, full.max(axis=-1, keepdims=True))
+    known = np.concatenate([np.zeros((*given.shape[:-1], 1), bool), certain], axis=-1)
+    full = np.where(np.any(certain, axis=-1, keepdims=True), np.where(known, 0.0, -np.inf), full)
+    with np.errstate(divide="ignore"):
+        return np.asarray(full - top - np.log(np.exp(full - top).sum(axis=-1, keepdims=True)))
 
 
 def full_shape(size: Any, batch: tuple[int, ...]) -> tuple[int, ...]:
@@ -92,6 +177,6 @@ def function_values(func: Any, points: Ints) -> Float64:
         ) from error
     if np.isnan(values).any():
         raise ParameterError(
-            f"`func` must be a number at every possible value; it is NaN at {int(points[np.isnan(values)][0])}."
+            f"`func` must be a number at every possible value; it is NaN at {points[np.isnan(values)][0]}."
         )
     return np.asarray(values)

@@ -233,12 +233,14 @@ class Loaded(NamedTuple):
     """The log-odds of a chunk, ready for the engine, in the precision of the source: what tasks work on.
 
     ``constant`` is what forced variables and far numbers add to log Z: -inf where evidence contradicts a log-odds.
+    ``stored`` are the entries as they came from the source.
     """
 
     reading: Reading
     values: NDArray[Any]
     fingerprint: int
     constant: float
+    stored: NDArray[Any]
 
     @property
     def logits(self) -> Float64:
@@ -282,7 +284,7 @@ def load(reading: Reading) -> Loaded:
     stored, mark = numbers(reading)
     values = np.ascontiguousarray(stored, check_dtype(stored.dtype, reading.label))
     if not len(values):
-        return Loaded(reading, values, mark, 0.0)
+        return Loaded(reading, values, mark, 0.0, stored)
     smallest, largest = float(values.min()), float(values.max())
     if math.isnan(smallest):
         where = reading.chunk.place(int(np.argmax(np.isnan(values))))
@@ -301,7 +303,7 @@ def load(reading: Reading) -> Loaded:
     if reading.evidence is not None:
         values, added_here = _with_evidence(values, reading.evidence)
         constant += added_here
-    return Loaded(reading, values, mark, constant)
+    return Loaded(reading, values, mark, constant, stored)
 
 
 def _with_evidence(values: NDArray[Any], evidence: Evidence) -> tuple[NDArray[Any], float]:

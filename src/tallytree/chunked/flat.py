@@ -218,6 +218,11 @@ class Flat:
             raise potential.allows_none(sums.forced, sums.size - sums.excluded)
 
     @property
+    def key(self) -> str:
+        """What tells this model from others."""
+        return float(self.log_partition).hex()
+
+    @property
     def _in_parts(self) -> verbs.Solution:
         """The solution as a mixture of tilts, from which counts are drawn; a closed form has none."""
         if self.solution.parts or self.solution.gathered is not None or self.solution.sums.n == 0:

@@ -8,10 +8,12 @@ solved once more. Only windows of laws are kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +26,17 @@ from ..engine.law import REACH, Law, law
 from ..engine.log_sums import log_sum
 from ..engine.tilt import tilt_towards
 from ..errors import InfeasibleError, ParameterError, PrecisionError
+from ..memo import cached
 from ..models.count import CountModel
 from ..models.group import Group
-from ..potentials import Potential, as_potential, exactly, table
-from .chunk import Loaded, Reading
+from ..models.ragged import RaggedBatch
+from ..potentials import Potential, as_potential, exactly, table, uniform
+from .chunk import Loaded, Reading, fingerprint
 from .flat import CountPotential, chunk_seeds, levels_of, split_total
 from .passes import Executor, Job, Passes
 from .source import Source
+
+T = TypeVar("T")
 
 # -- the column of ids ---------------------------------------------------------------------------------------------
 
@@ -39,44 +45,84 @@ class GroupIndex(NamedTuple):
     """All groups, sorted by id.
 
     ``starts`` holds where each stretch of equal ids begins, if every group is one stretch; otherwise it is None.
+    ``shares`` has the numbers of the groups of every chunk and how many variables each has there, ``mark`` is a
+    fingerprint of the whole column.
     """
 
     ids: NDArray[Any]
     sizes: Ints
     starts: Ints | None
+    shares: list[tuple[Ints, Ints]]
+    mark: str
 
 
 def read_index(ids: Source, executor: Executor) -> GroupIndex:
     """One pass over the ids."""
-    parts = [part for part in executor.map(_look, map(Reading, ids.walk())) if part is not None]
+    every = list(executor.map(_look, map(Reading, ids.walk())))
+    mark = blake2b(repr([part.mark for part in every]).encode(), digest_size=16).hexdigest()
+    parts = [part for part in every if len(part.names)]
     if not parts:
-        return GroupIndex(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
-    kinds = {"i" if part[0].dtype.kind == "u" else part[0].dtype.kind for part in parts}
+        none = np.empty(0, np.int64)
+        return GroupIndex(none, none, none, [(none, none)] * len(every), mark)
+    kinds = {"i" if part.names.dtype.kind == "u" else part.names.dtype.kind for part in parts}
     if len(kinds) > 1:
         raise ParameterError(
             "`groups` must hold labels of one kind, all numbers or all text; chunks of different kinds arrived. "
             "Convert the ids to integers."
         )
-    names, where = np.unique(np.concatenate([names for names, *_ in parts]), return_inverse=True)
-    sizes = np.bincount(where, np.concatenate([sizes for _, sizes, *_ in parts])).astype(np.int64)
+    names, where = np.unique(np.concatenate([part.names for part in parts]), return_inverse=True)
+    sizes = np.bincount(where, np.concatenate([part.sizes for part in parts])).astype(np.int64)
     starts, last = [], None
-    for _, _, here, ends in parts:
+    for part in parts:
         # A stretch may go on in the next chunk.
-        starts.append(here[1:] if last is not None and ends[0] == last else here)
-        last = ends[1]
+        starts.append(part.starts[1:] if last is not None and part.ends[0] == last else part.starts)
+        last = part.ends[1]
     places = np.concatenate(starts)
-    return GroupIndex(names, sizes, places if len(places) == len(names) else None)
+    codes = np.split(where, np.cumsum([len(part.names) for part in every])[:-1])
+    shares = [(own, part.sizes) for own, part in zip(codes, every)]
+    return GroupIndex(names, sizes, places if len(places) == len(names) else None, shares, mark)
 
 
-def _look(reading: Reading) -> tuple[NDArray[Any], Ints, Ints, NDArray[Any]] | None:
-    """Ids and sizes of the groups of a chunk, where stretches of equal ids begin, and the ids at the two ends."""
+class _Look(NamedTuple):
+    """Ids and sizes of the groups of a chunk, where stretches of equal ids begin, the ids at the two ends."""
+
+    names: NDArray[Any]
+    sizes: Ints
+    starts: Ints
+    ends: NDArray[Any]
+    mark: int
+
+
+def _look(reading: Reading) -> _Look:
+    """Task: what there is to know about the ids of a chunk."""
     values = read_ids(reading.chunk)
-    if not len(values):
-        return None
-    names, sizes = np.unique(values, return_counts=True)
-    starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]])) + reading.chunk.start
+    changes = values[1:] != values[:-1]
+    starts = np.flatnonzero(np.append(len(values) > 0, changes)) + reading.chunk.start
+    names, sizes = _tally(values)
     # One stretch more than there are groups tells that a group comes back.
-    return names, sizes, starts[: len(names) + 1].copy(), values[[0, -1]]
+    return _Look(
+        names,
+        sizes,
+        starts[: len(names) + 1].copy(),
+        values[[0, -1]] if len(values) else values,
+        _mark(values),
+    )
+
+
+def _mark(values: NDArray[Any]) -> int:
+    return fingerprint(values.view(np.uint8) if values.dtype.kind in "US" else values)
+
+
+def _tally(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
+    """The distinct ids, sorted, and how often each occurs; by counting where they are integers close to one another."""
+    if values.dtype.kind in "iu" and len(values):
+        low, high = int(values.min()), int(values.max())
+        if high - low <= 4 * len(values):
+            counts = np.bincount(values - low)
+            there = np.flatnonzero(counts)
+            return (there + low).astype(values.dtype), counts[there]
+    names, sizes = np.unique(values, return_counts=True)
+    return names, sizes
 
 
 def read_ids(chunk: Any) -> NDArray[Any]:
@@ -193,6 +239,124 @@ def draw_bundle(potentials: GroupPotentials, tilt: float, loaded: Loaded) -> Any
     return model.sample(rng=np.random.default_rng(seed))
 
 
+# -- without a potential on the total: groups are models by themselves -----------------------------------------------
+
+
+def separate(potentials: GroupPotentials, loaded: Loaded) -> tuple[NDArray[Any], Ints, RaggedBatch]:
+    """The groups of a bundle as models by themselves: their names, the variables one after the other, the models."""
+    ids = _ids(loaded)
+    names, sizes = _tally(ids)
+    order = stable_order(ids)
+    if loaded.constant == -math.inf:
+        raise InfeasibleError(
+            "the model gives probability zero to every configuration: evidence contradicts log-odds."
+        )
+    own = [potentials.of(name) or _FREE for name in names.tolist()]
+    return names, order, RaggedBatch(loaded.logits[order], own, sizes=sizes)
+
+
+_FREE = uniform()
+
+
+def stable_order(ids: NDArray[Any]) -> Ints:
+    """Variables in the order of their ids; by counting where these are integers close to one another."""
+    if ids.dtype.kind in "iu" and len(ids):
+        low = int(ids.min())
+        if int(ids.max()) - low < 1 << 16:
+            ids = (ids - low).astype(np.uint16)
+    return np.argsort(ids, kind="stable")
+
+
+def _of_groups(names: NDArray[Any], batch: RaggedBatch, ask: Callable[[], T]) -> T:
+    """An answer of the models of all groups; where there is none, the error says of which group."""
+    try:
+        return ask()
+    except InfeasibleError:
+        for name, model in zip(names.tolist(), batch):
+            try:
+                _ = model.log_partition
+            except InfeasibleError as error:
+                raise InfeasibleError(f"group {name!r}: {error}", groups=(name,)) from None
+        raise
+
+
+def sum_apart(potentials: GroupPotentials, loaded: Loaded) -> float:
+    """Task: the logarithm of the partition functions of all groups of a bundle, multiplied."""
+    if not len(loaded.values):
+        return 0.0
+    names, _, batch = separate(potentials, loaded)
+    return math.fsum(_of_groups(names, batch, lambda: batch.log_partition).tolist()) + loaded.constant
+
+
+def fall_apart(potentials: GroupPotentials, what: str, dtype: np.dtype[Any], loaded: Loaded) -> Any:
+    """Task: an answer for a bundle."""
+    if not len(loaded.values):
+        return 0.0 if what == "error_bound" else np.empty(0, dtype)
+    names, order, batch = separate(potentials, loaded)
+    if what == "error_bound":
+        return float(np.max(_of_groups(names, batch, lambda: batch.error_bound)))
+    return _in_place(order, _of_groups(names, batch, lambda: getattr(batch, what)), dtype)
+
+
+def draw_apart(potentials: GroupPotentials, loaded: Loaded) -> Any:
+    """Task: the states of a bundle, from the stream whose seed is the note of its reading."""
+    if not len(loaded.values):
+        return np.empty(0, np.uint8)
+    names, order, batch = separate(potentials, loaded)
+    rng = np.random.default_rng(loaded.reading.note)
+    return _in_place(order, _of_groups(names, batch, lambda: batch.sample(rng=rng)), np.dtype(np.uint8))
+
+
+def _in_place(order: Ints, rows: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
+    out = np.empty(len(order), dtype)
+    out[order] = np.concatenate(rows)
+    return out
+
+
+class InPlace:
+    """Bundles that are read in place: nothing is kept beside the output."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class Separate(InPlace):
+    """The solver of groups without a potential on the total; see :class:`~.flat.Flat` for what it answers.
+
+    Nothing is computed before it is asked for: vectors need no sums first.
+    """
+
+    def __init__(self, passes: Passes, ids: Source, potentials: GroupPotentials, mark: str) -> None:
+        self.passes, self._ids, self._potentials, self._mark = passes, ids, potentials, mark
+
+    @property
+    def key(self) -> str:
+        """What tells this model from others, beside its numbers, which every chunk is checked for."""
+        given = repr((self._potentials.common, list(self._potentials.own.items())))
+        return f"{self._mark}{blake2b(given.encode(), digest_size=8).hexdigest()}"
+
+    @cached
+    def log_partition(self) -> float:
+        return math.fsum(self.passes.each("groups", Job(partial(sum_apart, self._potentials), [self._ids])))
+
+    @property
+    def error_bound(self) -> float:
+        return max(
+            self.passes.each("certificate", self.map("error_bound", np.dtype(np.float64))), default=0.0
+        )
+
+    def map(self, what: str, dtype: np.dtype[Any]) -> Job:
+        return Job(partial(fall_apart, self._potentials, what, dtype), [self._ids])
+
+    def draw(self, key: tuple[int, ...]) -> Job:
+        seeds = chunk_seeds(key, len(self.passes.source.chunks))
+        return Job(partial(draw_apart, self._potentials), [self._ids], seeds)
+
+    def count_windows(self) -> tuple[CountWindow, ...]:
+        total = CountPotential(None, self.passes.source.length)
+        return TwoLevel(self.passes, self._ids, self._potentials, total).count_windows()
+
+
 def _ids(loaded: Loaded) -> NDArray[Any]:
     return read_ids(loaded.reading.beside[0])
 
@@ -241,7 +405,7 @@ _NEAR = 4.0  # standard deviations between the tilted mean and the posterior tha
 _NEGLIGIBLE = 30.0  # nats
 
 
-class TwoLevel:
+class TwoLevel(InPlace):
     """The solver of a model with groups; see :class:`~.flat.Flat` for what it answers."""
 
     def __init__(
@@ -268,6 +432,10 @@ class TwoLevel:
             self._refuse()
         self.log_partition = root.scale + self._message.scale + float(log_sum(weights))
         self._certify(root)
+
+    @property
+    def key(self) -> str:
+        return self.log_partition.hex()
 
     def _laws(self, tilt: float, numbers: list[int] | None = None) -> list[Law]:
         return list(

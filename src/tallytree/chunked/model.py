@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from .. import checks, display
+from .._progress import Report
 from ..engine.count.chunks import CountWindow
 from ..errors import ParameterError
 from ..memo import Caching, answer, once
 from . import mode as modes
 from .chunk import more_evidence, weigh
 from .flat import CountPotential, Flat
-from .passes import Answers, Job, Passes, answer_in_layout
+from .passes import Answers, Job, Passes, answer_in_layout, lazily, like_source
 from .scattered import Grouped
 from .sink import as_sink
 from .source import Source, as_source
@@ -33,23 +35,24 @@ class ChunkedCountModel(Caching):
 
     Parameters
     ----------
-    source : array, path, dask.array, zarr array, list or function
+    source : array, path, dask collection, zarr array, list or function
         The log-odds, float32 or float64: a NumPy array or memmap, a path to ``.npy``, ``.parquet`` or ``.zarr`` or to a
-        folder of Parquet files, a Zarr or Dask array, a list of chunks, or a function that returns an iterator of
-        chunks. It is read two or three times and must not change meanwhile; a chunk that does is named in the error.
+        folder of Parquet files, a Zarr or Dask array, a Dask series or data frame, a list of chunks, or a function that
+        returns an iterator of chunks. It is read two or three times and must not change meanwhile; a chunk that does is
+        named in the error.
         ``-inf`` excludes a variable, ``inf`` forces it on.
     potential : potential, optional
         On the count of all variables, as in :class:`~tallytree.CountModel`. Named ones are evaluated on a window, so
         there is no table.
     groups : as `source`, or str, optional
         Ids, integers or text, one per variable: a second level of groups, sorted or scattered over the chunks. A name
-        is that of a column of the Parquet file that is the source.
+        is that of a column of the Parquet file or Dask data frame that is the source.
     group_potential : potential or mapping
         On the count of every group, one for all or ``{id: potential}``.
     evidence : mapping, optional
         Variables whose values are known, ``{index: 0 or 1}``; see :meth:`condition`.
     column : str, optional
-        Of a Parquet file.
+        Of a Parquet file or a data frame.
     scale : {"logit", "prob"}
         What the numbers are: log-odds, or probabilities, which are turned into log-odds chunk by chunk.
     chunk_size : int, optional
@@ -58,10 +61,12 @@ class ChunkedCountModel(Caching):
         Who runs the tasks; threads of this process, for a Dask array Dask.
     workers : int, optional
         Threads, by default as many as cores.
-    progress : bool
-        Show how far each pass is; a bar with the remaining time where tqdm is installed.
+    progress : bool or callable
+        Show how far each pass is, as a bar with the remaining time where tqdm is installed, or call a function with the
+        number of chunks finished so far and the finished share of the pass.
     scratch : path, optional
-        Folder for temporary files, which scattered groups need; every worker must see it.
+        Folder for temporary files, which scattered groups need; every worker must see it. In a folder that is named,
+        work on such groups that was interrupted is taken up again by the next model of the same data.
 
     Raises
     ------
@@ -108,7 +113,7 @@ class ChunkedCountModel(Caching):
         chunk_size: int | None = None,
         scheduler: Any = None,
         workers: int | None = None,
-        progress: bool = False,
+        progress: bool | Report = False,
         scratch: Any = None,
     ) -> None:
         checks.one_of("scale", scale, ("logit", "prob"))
@@ -330,8 +335,10 @@ class ChunkedCountModel(Caching):
         Returns
         -------
         ndarray, dask.array, iterable of chunks, or path
-            Without `out`: an array for an array, a lazy Dask array for a Dask array, otherwise chunks that are computed
-            when they are iterated over, as often as wanted. With `out`: `out`, as a path if it is one.
+            Without `out`: an array for an array, a lazy Dask array for a Dask array, a lazy series with the same index
+            for a Dask series or data frame, otherwise chunks that are computed when they are iterated over, as often as
+            wanted. With `out`: `out`, as a path if it is one. Lazy answers without groups are nothing but graphs; with
+            groups the ids are read, and scattered groups sorted, when the answer is asked for.
 
         Raises
         ------
@@ -512,11 +519,15 @@ class ChunkedCountModel(Caching):
     ) -> Any:
         checks.flag("overwrite", overwrite)
         sink = None if out is None else as_sink(out, what, self.n_variables, dtype, overwrite)
+        if sink is None and self._source.kind == "dask" and self._groups is None:
+            return like_source(lazily(self._passes, job, dtype), self._source, what)
         todo = job()
         passes = self._passes if what == "mode" else self._solver.passes
         if sink is None:
             return answer_in_layout(Answers(passes, what, todo, dtype), self._source)
-        return passes.write(what, todo, sink, self._header(what, dtype, *more))
+        kept = nullcontext() if self._groups is None else self._solver.writing()
+        with kept:
+            return passes.write(what, todo, sink, self._header(what, dtype, *more))
 
     def _header(self, what: str, dtype: np.dtype[Any], *more: Any) -> dict[str, Any]:
         """What an unfinished output must say to be taken up again."""
@@ -525,7 +536,7 @@ class ChunkedCountModel(Caching):
             sorted(self._evidence.items()), *more,
         ]  # fmt: skip
         if what != "mode":
-            parts.append(float(self.log_partition).hex())
+            parts.append(self._solver.key)
         return {"what": what, "key": blake2b(repr(parts).encode(), digest_size=16).hexdigest()}
 
     # -- evidence ----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks, config
-from .._progress import Progress
+from .._progress import Progress, Report, check_progress
 from ..errors import ParameterError
 from .chunk import Chunk, Evidence, Loaded, Reading, check_dtype, comes_from, fingerprint, load, require
 from .sink import Entry, Sink, Writer
@@ -249,6 +250,7 @@ class Job(NamedTuple):
     notes: Sequence[Any] | None = None
 
 
+_NO_JOB = Job(lambda loaded: None)  # for readings of chunks whose job is not known yet
 Found = tuple[tuple[int, int], Any]  # number and fingerprint of a chunk, and what a task made of it
 
 
@@ -259,14 +261,15 @@ class Passes:
         self,
         source: Source,
         evidence: Mapping[int, int],
-        progress: bool,
+        progress: bool | Report,
         scale: str = "logit",
         scheduler: Any = None,
         workers: int | None = None,
     ) -> None:
         self.source, self.dtype = source, check_dtype(source.dtype, source.label)
         self.executor = as_executor(scheduler, workers, source.kind == "dask")
-        self.progress, self.scale = checks.flag("progress", progress), scale
+        self.progress, self.scale = check_progress(progress, "the chunk and the share of the pass"), scale
+        self._steps = [0]  # chunks of all passes so far
         self.known = dict(evidence)
         self._index = np.array(sorted(evidence), np.int64)
         self._value = np.array([evidence[i] for i in self._index.tolist()], bool)
@@ -275,7 +278,9 @@ class Passes:
 
     def over(self, source: Source, evidence: Mapping[int, int]) -> Passes:
         """Passes over another source by the same executor."""
-        return Passes(source, evidence, self.progress, self.scale, self.executor)
+        passes = Passes(source, evidence, self.progress, self.scale, self.executor)
+        passes._steps = self._steps
+        return passes
 
     def evidence(self, chunk: Chunk) -> Evidence | None:
         first, last = np.searchsorted(self._index, [chunk.start, chunk.stop])
@@ -330,7 +335,9 @@ class Passes:
         """What a task made of a chunk, once the fingerprint and the progress are noted."""
         (number, mark), result = found
         self.seen[number] = mark
-        bar.advance(self.source.chunks[number].size)
+        self._steps[0] += 1
+        size = self.source.chunks[number].size
+        bar.advance(size, told=(self._steps[0], bar.share(size)))
         return result
 
 
@@ -376,10 +383,10 @@ class Answers:
 
 
 def answer_in_layout(answers: Answers, asked: Source) -> Any:
-    """An array for an array, a Dask array in the chunks of `asked` for a Dask array, otherwise chunks."""
+    """An array for an array, a Dask collection like `asked` for one of Dask, otherwise chunks."""
     source = answers.passes.source
     if asked.kind == "dask":
-        return lazily(answers).rechunk((tuple(asked.sizes),)) if asked.length else lazily(answers)
+        return like_source(lazily(answers.passes, answers.job, answers.dtype), asked, answers.what)
     if source.kind != "array":
         return answers
     out = np.empty(source.length, answers.dtype)
@@ -388,19 +395,48 @@ def answer_in_layout(answers: Answers, asked: Source) -> Any:
     return out
 
 
-def lazily(answers: Answers) -> Any:
-    """A Dask array with the chunks of the passes; its graph holds the task and the graph of the source."""
-    array = require("dask.array", "Dask arrays")
-    executor = answers.passes.executor
-    cluster = executor if isinstance(executor, Cluster) else Cluster()
-    task = partial(_values, answers.job.task)
-    blocks = [
-        array.from_delayed(cluster.node(task, reading), (reading.chunk.size,), answers.dtype)
-        for reading in answers.passes.readings(answers.job)
-    ]
-    return array.concatenate(blocks) if blocks else array.empty((0,), dtype=answers.dtype)
+def lazily(passes: Passes, job: Job | Callable[[], Job], dtype: np.dtype[Any]) -> Any:
+    """A Dask array with the chunks of the passes; its graph holds the task and the graph of the source.
+
+    Of a job that is not known yet the graph begins with the plan that makes it, so that nothing is done before
+    `compute`: the plan is a task like any other, and the passes that it makes are done by the same workers.
+    """
+    array, delayed = require("dask.array", "Dask arrays"), require("dask", "Dask arrays").delayed
+    if isinstance(job, Job):
+        cluster = passes.executor if isinstance(passes.executor, Cluster) else Cluster()
+        task = partial(_values, job.task)
+        nodes = [(reading.chunk, cluster.node(task, reading)) for reading in passes.readings(job)]
+    else:
+        plan, nodes = delayed(partial(_plan, passes, job), pure=False, traverse=False)(), []
+        for reading in passes.readings(_NO_JOB):
+            block = getattr(reading.chunk, "block", None)
+            follow = partial(_follow, reading.given([None if block is None else _NONE]))
+            nodes.append((reading.chunk, delayed(follow, pure=False, traverse=False)(plan, block)))
+    blocks = [array.from_delayed(node, (chunk.size,), dtype) for chunk, node in nodes]
+    return array.concatenate(blocks) if blocks else array.empty((0,), dtype=dtype)
 
 
 def _values(task: Callable[[Loaded], Any], reading: Reading) -> Any:
     """What a task makes of a chunk, alone."""
     return made(task, reading)[1]
+
+
+def _plan(passes: Passes, make: Callable[[], Job]) -> tuple[Job, dict[int, int]]:
+    """Task: a job, and the fingerprints of what was read for it."""
+    return make(), dict(passes.seen)
+
+
+def _follow(reading: Reading, plan: tuple[Job, dict[int, int]], block: Any) -> Any:
+    """Task: what the job of a plan makes of a chunk."""
+    (job, seen), number = plan, reading.chunk.number
+    note = None if job.notes is None else job.notes[number]
+    return _values(job.task, replace(reading.given([block]), seen=seen.get(number), note=note))
+
+
+def like_source(answer: Any, asked: Source, name: str) -> Any:
+    """A Dask array in the chunks of the source, or a series with its index where it is a column of a data frame."""
+    if asked.length:
+        answer = answer.rechunk((tuple(asked.sizes),))
+    if asked.index is None:
+        return answer
+    return require("dask.dataframe", "Data frames").from_dask_array(answer, columns=name, index=asked.index)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from .. import checks, display
+from .._progress import Report
 from ..engine.count import chunks as verbs
 from ..engine.law import Law, least_reached, most_left
 from ..errors import ParameterError
@@ -40,8 +41,8 @@ class ChunkedPoissonBinomial(Caching):
         Who works on the chunks, as in :class:`ChunkedCountModel`.
     workers : int, optional
         How many work at once, as in :class:`ChunkedCountModel`.
-    progress : bool
-        Whether to show how far each pass is, as in :class:`ChunkedCountModel`.
+    progress : bool or callable
+        Show how far each pass is, or call a function, as in :class:`ChunkedCountModel`.
 
     Raises
     ------
@@ -78,7 +79,7 @@ class ChunkedPoissonBinomial(Caching):
         chunk_size: int | None = None,
         scheduler: Any = None,
         workers: int | None = None,
-        progress: bool = False,
+        progress: bool | Report = False,
     ) -> None:
         if (probs is None) == (logits is None):
             what = "neither" if probs is None else "both"

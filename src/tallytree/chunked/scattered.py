@@ -1,7 +1,7 @@
 """Groups scattered over the chunks: the columns are written once more, in the order of the groups, and solved there.
 
-One pass counts how much of every bundle a chunk holds; then the place of everything is known, and a second pass writes
-every chunk's share of every bundle to its place in a scratch folder. Answers come back by the same places.
+The pass over the ids counts how much of every bundle a chunk holds; so the place of everything is known, and a second
+pass writes every chunk's share of every bundle to its place in a scratch folder. Answers come back by the same places.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,30 +24,91 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Ints
-from ..errors import ParameterError
+from ..engine.count.chunks import CountWindow
+from ..errors import InfeasibleError, ParameterError
 from ..memo import Caching, once
-from .chunk import Chunk, InFile, Loaded, Reading, numbers, states_of
+from .chunk import Chunk, InFile, Loaded, Reading, fingerprint, numbers, states_of
 from .flat import CountPotential
 from .groups import (
     GroupIndex,
     GroupPotentials,
+    Separate,
     TwoLevel,
     bundle_bounds,
     group_potentials,
     read_ids,
     read_index,
+    stable_order,
 )
 from .passes import Executor, Job, Passes, require_travelling
-from .sink import IntoFile, reserve
+from .sink import Entry, IntoFile, Journal, reserve
 from .source import Iterated, Source, as_source, recut
 
 
 class Scratch:
-    """A folder for temporary files, removed with this object; a copy in another process leaves it alone."""
+    """A folder for temporary files, removed with this object; a copy in another process leaves it alone.
 
-    def __init__(self, parent: str | os.PathLike[str] | None) -> None:
-        self.path = tempfile.mkdtemp(prefix="tallytree-", dir=parent)
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+    In a folder that the user has named it bears the name of its model, and work that was interrupted stays: the next
+    model of that name goes on after the last finished chunk.
+    """
+
+    def __init__(self, parent: str | os.PathLike[str] | None, name: str) -> None:
+        self._unfinished: list[str] = []
+        if parent is None:
+            self.path = tempfile.mkdtemp(prefix="tallytree-")
+        else:
+            self.path = str(Path(parent).absolute() / f".tallytree-{name}")
+            if _in_use(self.path):  # another model of the same data has it
+                self.path = tempfile.mkdtemp(prefix=f".tallytree-{name}-", dir=parent)
+            os.makedirs(self.path, exist_ok=True)
+            Path(self.path, "owner").write_text(str(os.getpid()), "utf-8")
+        _live.add(self.path)
+        weakref.finalize(self, _remove, self.path, self._unfinished)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+    def reserved(self, name: str, dtype: np.dtype[Any], length: int) -> tuple[IntoFile, Journal]:
+        """A flat file of numbers, and the journal of who has written to it, of this run or an earlier one."""
+        path = str(Path(self.path) / name)
+        journal = Journal(Path(f"{path}.journal"), {"dtype": dtype.str, "length": length})
+        if not os.path.exists(path) or not journal.open(Path(path), overwrite=True):
+            reserve(path, b"", length * dtype.itemsize)
+            journal.start()
+        return IntoFile(path, 0, dtype.str), journal
+
+    @contextmanager
+    def at_work(self, name: str) -> Iterator[None]:
+        """What is begun here and not finished stays in a folder that the user has named."""
+        self._unfinished.append(name)
+        yield
+        self._unfinished.remove(name)
+
+
+_live: set[str] = set()  # folders of this process
+
+
+def _in_use(path: str) -> bool:
+    """Whether a model that still exists, here or in another process, has a folder."""
+    try:
+        owner = int(Path(path, "owner").read_text("utf-8"))
+        if owner != os.getpid():
+            os.kill(owner, 0)
+            return True
+    except (OSError, ValueError):
+        return False
+    return path in _live
+
+
+def _marked(reading: Reading) -> int:
+    """Task: the fingerprint of a chunk as it is now."""
+    return numbers(reading)[1]
+
+
+def _remove(path: str, unfinished: list[str]) -> None:
+    _live.discard(path)
+    if not unfinished or not Path(path).name.startswith("."):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,16 +119,25 @@ class Places:
     bundle: Ints
     folder: Scratch  # where the shares lie; it is there as long as a task may read them
 
+    def codes(self, values: NDArray[Any]) -> Ints:
+        """Numbers of the groups of a chunk's variables; from a table where ids are integers close to one another."""
+        low, high = (int(self.ids[0]), int(self.ids[-1])) if self.ids.dtype.kind in "iu" else (0, 1 << 62)
+        if high - low > 4 * len(self.ids) + 1024:
+            return np.searchsorted(self.ids, values)
+        table: Ints = np.zeros(high - low + 1, np.int64)
+        table[self.ids - low] = np.arange(len(self.ids))
+        return np.asarray(table[(values - low).astype(np.int64)])  # no ids have no type of their own
+
     def order(self, values: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
         """Codes of a chunk's ids, its variables in the order of their bundles, and how many each bundle has."""
-        codes = np.searchsorted(self.ids, values)
+        codes = self.codes(values)
         bundles = self.bundle[codes]
         sizes = np.bincount(bundles, minlength=int(self.bundle[-1]) + 1)
-        return codes, np.argsort(bundles, kind="stable"), sizes
+        return codes, stable_order(codes if len(self.ids) < 1 << 16 else bundles), sizes
 
 
-class Scattered(TwoLevel):
-    """The solver of a model whose groups are not stretches: a sorted copy is solved, and its answers are taken back."""
+class Scattered:
+    """Groups that are not stretches: a sorted copy is solved, and its answers are taken back."""
 
     def __init__(
         self,
@@ -72,37 +145,62 @@ class Scattered(TwoLevel):
         ids: Source,
         index: GroupIndex,
         potentials: GroupPotentials,
-        total: CountPotential,
+        solver: Callable[[Passes, Source, GroupPotentials, str], Any],
         step: int,
         scratch: str | os.PathLike[str] | None,
     ) -> None:
         before = np.cumsum(index.sizes) - index.sizes
         # Ids that follow one another share a bundle while it is no longer than a chunk.
-        cuts = np.unique(before // step, return_inverse=True)[1]
-        self._places = Places(index.ids, cuts.astype(np.int64), Scratch(scratch))
+        cuts = np.unique(before // step, return_inverse=True)[1].astype(np.int64)
+        key = repr((index.mark, step, passes.scale, passes.source.dtype.str, sorted(passes.known.items())))
+        name = blake2b(f"{key}{passes.source.original!r}".encode(), digest_size=8).hexdigest()
+        self._places = Places(index.ids, cuts, Scratch(scratch, name))
         ends = np.append(0, np.cumsum(np.bincount(cuts, index.sizes))).astype(np.int64)
-        counted = passes.executor.map(partial(_count, self._places), map(Reading, ids.walk()))
-        held = np.array(list(counted), np.int64)
-        self._starts = ends[:-1] + np.cumsum(held, axis=0) - held  # (chunks, bundles)
-        self._column = ids
-        inner = self._shuffle(passes, ends)
+        held = [np.bincount(cuts[codes], sizes, len(ends) - 1) for codes, sizes in index.shares]
+        counted = np.array(held, np.int64)
+        self._starts = ends[:-1] + np.cumsum(counted, axis=0) - counted  # (chunks, bundles)
+        self._column, self.passes = ids, passes
+        inner, codes = self._shuffle(passes, ends)
         code = {name: i for i, name in enumerate(index.ids.tolist())} if potentials.own else {}
         own = {code[key]: value for key, value in potentials.own.items() if key in code}
-        super().__init__(*inner, GroupPotentials(potentials.common, own), total)
-        self.passes = passes
+        # An answer of a chunk needs the numbers of all chunks.
+        mark = fingerprint(np.array([passes.seen[chunk.number] for chunk in passes.source.chunks], np.uint64))
+        with self._named():
+            self._solver = solver(
+                inner, codes, GroupPotentials(potentials.common, own), f"{index.mark}{mark}"
+            )
+        self._bundles = inner
 
-    def _reserved(self, name: str, dtype: np.dtype[Any]) -> IntoFile:
-        path = str(Path(self._places.folder.path) / name)
-        reserve(path, b"", self._column.length * dtype.itemsize)
-        return IntoFile(path, 0, dtype.str)
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors about groups, which have numbers in the sorted copy, with their ids."""
+        try:
+            yield
+        except InfeasibleError as error:
+            if len(error.groups) != 1:
+                raise
+            name, said = self._places.ids[error.groups[0]].item(), str(error).partition(": ")[2]
+            raise InfeasibleError(f"group {name!r}: {said}", groups=(name,)) from None
 
     def _shuffle(self, passes: Passes, ends: Ints) -> tuple[Passes, Source]:
-        dtypes = {"logits": passes.source.dtype, "codes": np.dtype(np.int64)}
-        files = [self._reserved(name, dtype) for name, dtype in dtypes.items()]
+        dtypes = {"logits": passes.source.dtype, "codes": np.dtype(np.int32)}
+        folder, length = self._places.folder, self._column.length
+        (first, journal), (second, _) = (folder.reserved(*kind, length) for kind in dtypes.items())
+        files = [first, second]
         job = Job(partial(_shuffled, self._places, files[0], files[1]), [self._column], list(self._starts))
         evidence: dict[int, int] = {}
-        for moved in passes.each("sorting", job):
-            evidence.update(moved)
+        # Where known variables went is not in the journal; they are few, and so are models with them.
+        done = sorted(() if passes.known else journal.finished)
+        marks = passes.executor.map(_marked, map(Reading, passes.source.walk(done)))
+        before = {
+            i: journal.finished[i] for i, mark in zip(done, marks) if mark == journal.finished[i].source
+        }
+        passes.seen.update({number: entry.source for number, entry in before.items()})
+        todo = [chunk.number for chunk in passes.source.chunks if chunk.number not in before]
+        with folder.at_work("sorting"):
+            for number, moved in zip(todo, passes.each("sorting", job, todo)):
+                evidence.update(moved)
+                journal.add(number, Entry(passes.seen[number], 0))
         places = list(enumerate(pairwise(ends.tolist())))
         logits, codes = (
             Source("npy", [InFile(i, *at, file.path, 0, file.dtype) for i, at in places], dtype, file.path)
@@ -112,33 +210,54 @@ class Scattered(TwoLevel):
 
     # -- answers -----------------------------------------------------------------------------------------------
 
+    @property
+    def key(self) -> str:
+        return str(self._solver.key)
+
+    @property
+    def log_partition(self) -> float:
+        with self._named():
+            return float(self._solver.log_partition)
+
+    @property
+    def error_bound(self) -> float:
+        with self._named():
+            return float(self._solver.error_bound)
+
+    def count_windows(self) -> tuple[CountWindow, ...]:
+        with self._named():
+            windows: tuple[CountWindow, ...] = self._solver.count_windows()
+        return windows
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Keep what is needed to go on, should the writing of an answer be interrupted."""
+        return self._places.folder.at_work("out")
+
     def map(self, what: str, dtype: np.dtype[Any]) -> Job:
-        job = super().map(what, dtype)
-        return job if what == "error_bound" else self._collect(what, job, dtype)
+        return self._collect(what, self._solver.map(what, dtype), dtype)
 
     def draw(self, key: tuple[int, ...]) -> Job:
-        return self._collect("sample", super().draw(key), np.dtype(np.uint8))
+        return self._collect("sample", self._solver.draw(key), np.dtype(np.uint8), key)
 
-    def _collect(self, what: str, job: Job, dtype: np.dtype[Any]) -> Job:
+    def _collect(self, what: str, job: Job, dtype: np.dtype[Any], more: Any = None) -> Job:
         """Solve all bundles into a file of the scratch folder; the job takes the answers back to their chunks."""
-        file = self._reserved(what, dtype)
-        for place, values in zip(self._bundles.source.chunks, self._bundles.each(what, job)):
-            file.write(place, values)
+        folder, chunks = self._places.folder, self._bundles.source.chunks
+        name = f"{what}-{blake2b(repr((self.key, more)).encode(), digest_size=8).hexdigest()}"
+        file, journal = folder.reserved(name, dtype, self._column.length)
+        todo = [place.number for place in chunks if place.number not in journal.finished]
+        with self._named(), folder.at_work(what):
+            for number, values in zip(todo, self._bundles.each(what, job, todo)):
+                file.write(chunks[number], values)
+                journal.add(number, Entry(self._bundles.seen[number], 0))
         return Job(partial(_collected, self._places, file), [self._column], list(self._starts))
 
 
 # -- tasks ---------------------------------------------------------------------------------------------------------
 
 
-def _count(places: Places, reading: Reading) -> Ints:
-    """Task: how many variables of a chunk belong to every bundle."""
-    return places.order(read_ids(reading.chunk))[2]
-
-
 def _shuffled(places: Places, logits: IntoFile, codes: IntoFile, loaded: Loaded) -> dict[int, int]:
     """Task: write a chunk's share of every bundle; the note says where. Returns where known variables went."""
-    reading = loaded.reading
-    raw, _ = numbers(reading)
+    reading, raw = loaded.reading, loaded.stored
     own, order, sizes = places.order(read_ids(reading.beside[0]))
     shares = _shares(reading.note, sizes)
     for file, values in ((logits, raw[order]), (codes, own[order])):
@@ -170,6 +289,7 @@ def _shares(starts: Ints, sizes: Ints) -> list[Chunk]:
 
 
 BUNDLE = 1 << 16  # variables that are solved together in memory: 4 us each, and more in longer ones
+APART = 1 << 20  # the same without a potential on the total: 0.1 us each, however many
 
 
 class Grouped(Caching):
@@ -180,11 +300,11 @@ class Grouped(Caching):
     ) -> None:
         column = None
         named = isinstance(ids, str) and Path(ids).suffix not in (".npy", ".parquet", ".zarr")
-        if named and source.kind == "parquet":
+        if named and (source.kind == "parquet" or source.index is not None):
             ids, column = source.original, ids
         self.ids = as_source(ids, label="groups", column=column, chunk_size=chunk_size).cut_like(source)
         self.potentials: GroupPotentials = group_potentials(potential)
-        self._step = BUNDLE if chunk_size is None else min(BUNDLE, chunk_size)
+        self._longest = chunk_size
         self._scratch = scratch
 
     def __str__(self) -> str:
@@ -205,20 +325,38 @@ class Grouped(Caching):
                 f"`group_potential` names the group {unknown[0]!r}, but no variable has that id. Remove it, or check "
                 "that ids are integers in both or text in both."
             )
+        common = self.potentials.common
+        for name, size in (
+            zip(index.ids.tolist(), index.sizes.tolist()) if self.potentials.own or common else ()
+        ):
+            potential = self.potentials.of(name)
+            try:
+                if potential is not None:
+                    potential._require(size)
+            except ParameterError as error:
+                raise ParameterError(f"`group_potential` of the group {name!r}: {error}") from None
         return index
 
-    def solver(self, passes: Passes, total: CountPotential) -> TwoLevel:
+    def solver(self, passes: Passes, total: CountPotential) -> Any:
         """Bundles of whole groups, read in place where groups are stretches."""
         index = self.index(passes.executor)
+        step = APART if total.is_uniform else BUNDLE
+        step = step if self._longest is None else min(step, self._longest)
+
+        def inner(over: Passes, ids: Source, potentials: GroupPotentials, mark: str) -> Any:
+            if total.is_uniform:
+                return Separate(over, ids, potentials, mark)
+            return TwoLevel(over, ids, potentials, total)
+
         if index.starts is not None:
-            bounds = bundle_bounds(index.starts, passes.source.length, self._step)
+            bounds = bundle_bounds(index.starts, passes.source.length, step)
             if bounds == [0, *(chunk.stop for chunk in passes.source.chunks)]:
-                return TwoLevel(passes, self.ids, self.potentials, total)
+                return inner(passes, self.ids, self.potentials, index.mark)
             # Chunks of an iterable cannot be cut where the groups end.
             if not isinstance(passes.source, Iterated) and not isinstance(self.ids, Iterated):
-                inner = passes.over(recut(passes.source, bounds), passes.known)
-                return TwoLevel(inner, recut(self.ids, bounds), self.potentials, total)
-        return Scattered(passes, self.ids, index, self.potentials, total, self._step, self._scratch)
+                over = passes.over(recut(passes.source, bounds), passes.known)
+                return inner(over, recut(self.ids, bounds), self.potentials, index.mark)
+        return Scattered(passes, self.ids, index, self.potentials, inner, step, self._scratch)
 
     def log_weight(self, passes: Passes, y: Source) -> float:
         """``sum_g log f_g(count of group g)`` of a configuration."""

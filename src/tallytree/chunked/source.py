@@ -6,6 +6,7 @@ import difflib
 import mmap
 import os
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -23,8 +24,8 @@ from .chunk import Chunk, Held, InDask, InFile, InParquet, InZarr, Parts, comes_
 _HEADER = 4096  # bytes: the header of a .npy file is shorter
 CHUNK = 1 << 20  # entries: 8 MB, long beside the cost of a call and short beside the memory of a laptop
 KINDS = (
-    "a NumPy array or memmap, a path to .npy, .parquet, .zarr or a folder of Parquet files, a zarr or dask array, or a "
-    "list of chunks or a function that returns an iterator of chunks"
+    "a NumPy array or memmap, a path to .npy, .parquet, .zarr or a folder of Parquet files, a zarr or dask array, a "
+    "dask series or data frame, or a list of chunks or a function that returns an iterator of chunks"
 )
 
 
@@ -41,7 +42,11 @@ class Source:
         Of the entries.
     original
         What the user passed.
+    index
+        Of the Dask data frame that the numbers are a column of, or None.
     """
+
+    index: Any = None
 
     def __init__(
         self, kind: str, chunks: Sequence[Chunk], dtype: np.dtype[Any], original: Any, label: str = "source"
@@ -158,7 +163,7 @@ def as_source(
         checks.unmasked(f"`{label}`", value)
         return _from_array(value, label, step)
     if comes_from(value, "dask"):
-        return _from_dask(value, label)
+        return (_from_frame if hasattr(value, "to_dask_array") else _from_dask)(value, label, column)
     if comes_from(value, "zarr") and hasattr(value, "chunks"):
         return _from_zarr(value, label, step)
     if callable(value):
@@ -307,7 +312,7 @@ def _parts_of(folder: Path, label: str) -> list[Path]:
     )
 
 
-def _column(names: list[str], path: Path, label: str, column: str | None) -> str:
+def _column(names: list[str], path: Path | str, label: str, column: str | None) -> str:
     if column is not None:
         require_column(f"`{label}`: {path}", column, names)
         return column
@@ -348,11 +353,24 @@ def _from_zarr(array: Any, label: str, step: int) -> Source:
     return Source("zarr", chunks, np.dtype(array.dtype), array, label)
 
 
-def _from_dask(array: Any, label: str) -> Source:
+def _from_frame(frame: Any, label: str, column: str | None) -> Source:
+    """A series of Dask, or a column of its data frames; the lengths of the partitions are counted."""
+    series = frame
+    if frame.ndim > 1:
+        series = frame[_column([str(name) for name in frame.columns], "the data frame", label, column)]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Dask currently has limited support", UserWarning)
+        array = series.to_dask_array(lengths=True)  # labels that are text become objects
+    source = _from_dask(array, label)
+    source.original, source.index = frame, series.index
+    return source
+
+
+def _from_dask(array: Any, label: str, column: str | None = None) -> Source:
     if not hasattr(array, "chunks") or any(size != size for axis in array.chunks for size in axis):
         raise ParameterError(
             f"`{label}` must be a dask array whose chunks have known sizes; {checks.describe(array)} arrived. Call its "
-            "`compute_chunk_sizes()` first, or `to_dask_array(lengths=True)` of a column of a data frame."
+            "`compute_chunk_sizes()` first, or pass a column of a data frame."
         )
     _one_axis(array.shape, label)
     sizes = array.chunks[0]

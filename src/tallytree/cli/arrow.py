@@ -124,7 +124,7 @@ class ArrowTable:
 
     def numbers(self, name: str) -> Float64:
         """A column of numbers; refuses cells that are none."""
-        values: Float64 = self._gathered("numbers", self._numbers(name))
+        values: Float64 = self._gathered(f"numbers{self.names.index(name)}", self._numbers(name))
         return values
 
     def _numbers(self, name: str) -> Iterator[Float64]:
@@ -151,7 +151,9 @@ class ArrowTable:
 
     def codes(self, name: str) -> Codes:
         known: dict[str, int] = {}
-        codes = self._gathered("codes", (self._labels(name, part, known) for part in self._parts(name)))
+        codes = self._gathered(
+            f"codes{self.names.index(name)}", (self._labels(name, part, known) for part in self._parts(name))
+        )
         return Codes(codes, list(known))
 
     def _labels(self, name: str, part: Any, known: dict[str, int]) -> Ints:

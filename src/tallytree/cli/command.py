@@ -40,6 +40,8 @@ examples:
   tallytree infer valves.csv --count exactly:12
   tallytree infer valves.csv --count at_most:9 --group-count hall between:1:3
   tallytree infer scores.parquet --table counts.csv --output posterior.csv
+  tallytree infer scores.parquet --group-counts store positives.csv
+  tallytree infer scores.parquet --group-count store exactly:@positives
   sort -u valves.csv | tallytree infer - --count exactly:12
 """
 
@@ -127,8 +129,14 @@ def _add_arguments(sub: _Parser) -> None:
     add("--count", metavar="SPEC", help="on how many of all rows are on", **several)
     text = "the same, from columns count and log_f (or f) of a file"
     add("--table", metavar="FILE", action="append", default=[], help=text)
-    text = "on the count of each group: rows with equal text in COLUMN; empty cells are in no group"
+    text = (
+        "rows with equal text in COLUMN are a group, of which the answers tell; empty cells are in no group"
+    )
+    add("--group", metavar="COLUMN", action="append", default=[], help=text)
+    text = "on the count of each group; a number may stand in a column: exactly:@positives"
     add("--group-count", metavar=("COLUMN", "SPEC"), nargs=2, help=text, **several)
+    text = "the same with a count for each group, from columns group and count of a CSV or Parquet file"
+    add("--group-counts", metavar=("COLUMN", "FILE"), nargs=2, action="append", default=[], help=text)
     text = "the same from a file; smaller groups use its first counts"
     add("--group-table", metavar=("COLUMN", "FILE"), nargs=2, action="append", default=[], help=text)
     text = "how to compute (default: auto)"
@@ -163,8 +171,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_output()
         return _BROKEN_PIPE
-    except KeyboardInterrupt:
-        return _complain("interrupted.", _INTERRUPTED, debug)
+    except KeyboardInterrupt as error:
+        return _complain(f"interrupted{str(error) and ': '}{error}.", _INTERRUPTED, debug)
     except OSError as error:  # files have messages of their own; this is standard output
         _discard_output()
         return _complain(f"cannot write the output: {reason(error)}.", _FAILED, debug)

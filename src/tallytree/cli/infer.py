@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,10 @@ import numpy as np
 from ..chunked.chunk import require
 from ..chunked.source import require_column
 from ..errors import InfeasibleError, TallyTreeError
+from ..potentials import uniform
 from . import questions
 from .output import ADDED, Target, save, target
-from .questions import CountTable, Grouping, Question
+from .questions import CountTable, Grouping, Question, Template
 from .summary import Summary
 from .tables import GZIP, InputProblem, read_table
 from .terminal import Terminal
@@ -42,9 +45,32 @@ def run(arguments: argparse.Namespace) -> None:
         raise InputProblem(
             "--method chooses how a model in memory is solved. Leave it out for a file that is streamed."
         )
-    beside = None if goal is None else os.path.dirname(os.path.realpath(goal.path))
-    with tempfile.TemporaryDirectory(prefix=".tallytree-", dir=beside) as folder:
-        _infer(arguments, goal, totals, groupings, Path(folder))
+    if goal is None or not os.path.isfile(arguments.file):
+        with tempfile.TemporaryDirectory(prefix="tallytree-") as folder:
+            return _infer(arguments, goal, totals, groupings, Path(folder))
+    scratch = _resumable(arguments, goal)
+    try:
+        _infer(arguments, goal, totals, groupings, scratch)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"the same command goes on where it was; {scratch} has what is done"
+        ) from None
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _resumable(arguments: argparse.Namespace, goal: Target) -> Path:
+    """A folder beside the output, named for the question and for the state of its file: work that was interrupted."""
+    file = os.stat(arguments.file)
+    looks = ("quiet", "top", "by", "counts", "run", "debug")  # what is printed is no part of the question
+    asked = sorted((name, repr(value)) for name, value in vars(arguments).items() if name not in looks)
+    question = repr((asked, file.st_size, file.st_mtime_ns))
+    final = Path(os.path.realpath(goal.path))
+    folder = final.with_name(f".{final.name}.{blake2b(question.encode(), digest_size=6).hexdigest()}")
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _infer(
@@ -65,6 +91,7 @@ def _infer(
     for name, labels in codes.items():
         if not labels.values:
             raise InputProblem(f"{table.path}: column `{name}` is empty in every row, so it has no groups.")
+    groupings = [grouping.read(table, codes[grouping.column]) for grouping in groupings]
     question = Question(table, column, scale, numbers, totals, groupings, codes)
     read = time.perf_counter()
     model: Any
@@ -75,8 +102,10 @@ def _infer(
         else:
             shown = sys.stderr is not None and sys.stderr.isatty() and not arguments.quiet
             model = question.model_in_chunks(scratch, shown)
-            files = [model.marginals(scratch / "prob.npy"), model.posterior_logits(scratch / "logit.npy")]
-            answers = [np.load(file, mmap_mode="r") for file in files]
+            for ask, file in ((model.marginals, "prob.npy"), (model.posterior_logits, "logit.npy")):
+                if not (scratch / file).exists():  # finished before an interrupt
+                    ask(scratch / file)
+            answers = [np.load(scratch / file, mmap_mode="r") for file in ("prob.npy", "logit.npy")]
     except InfeasibleError as error:
         if error.groups:
             raise question.conflict(error) from None
@@ -103,13 +132,22 @@ def _check_columns(
             )
     for grouping in groupings:
         require_column(path, grouping.column, names)
+        for name in grouping.potential.columns if isinstance(grouping.potential, Template) else ():
+            require_column(path, name, names)
 
 
 def _groupings(arguments: argparse.Namespace) -> list[Grouping]:
     found: list[Grouping] = []
+    for column in arguments.group:
+        found.append(Grouping(column, uniform(), f"--group {column}"))
     for column, text in arguments.group_count:
-        said = f"--group-count {column} {text}"
-        found.append(Grouping(column, questions.potential(text, f"--group-count {column}"), said))
+        said = f"--group-count {column}"
+        template = Template(text)
+        example = questions.potential(template.example, said)  # refused before a row is read
+        found.append(Grouping(column, template if template.columns else example, f"{said} {text}"))
+    for column, path in arguments.group_counts:
+        said = f"--group-counts {column} {path}"
+        found.append(Grouping(column, questions.group_counts_file(column, path), said))
     for column, path in arguments.group_table:
         found.append(Grouping(column, questions.count_table_file(path), f"--group-table {column} {path}"))
     return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 from pathlib import Path
@@ -18,7 +19,7 @@ from ..chunked.source import quoted, require_column
 from ..errors import InfeasibleError, TallyTreeError
 from ..models.count import CountModel
 from ..models.group import Group
-from ..potentials import Potential, parse_potential, table
+from ..potentials import Potential, exactly, parse_potential, table
 from .tables import Codes, InputProblem, InputTable, header_hint, place, read_table
 
 LOGIT, PROB = "logit", "prob"
@@ -31,8 +32,27 @@ class Grouping:
     """A potential on the count of every group of a column."""
 
     column: str
-    potential: Choice
+    potential: Choice | PerGroup | Template
     said: str  # the argument, for messages
+
+    def read(self, source: InputTable, labels: Codes) -> Grouping:
+        """The same with what the rows of the table say about its groups."""
+        given = self.potential
+        if isinstance(given, Template):
+            return replace(self, potential=given.per_group(source, self, labels))
+        if isinstance(given, PerGroup):
+            known = set(labels.values)
+            strange = next((label for label in given.of if label not in known), None)
+            if strange is not None:
+                raise InputProblem(
+                    f"{self.said}: no row of {source.path} has `{self.column}` = {strange}. Remove that group, or "
+                    "correct its name."
+                )
+        return self
+
+    def of(self, label: str) -> Any:
+        """The potential of a group, or None."""
+        return self.potential.of.get(label) if isinstance(self.potential, PerGroup) else self.potential
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +75,90 @@ class CountTable:
 
 
 Choice = Potential | CountTable
+
+
+@dataclass(frozen=True, eq=False)
+class PerGroup:
+    """A potential for every group by its label; groups without one are free."""
+
+    said: str
+    of: dict[str, Potential]
+
+    def __str__(self) -> str:
+        return self.said
+
+
+_COLUMN = re.compile(r"@([^:,]+)")
+
+
+@dataclass(frozen=True)
+class Template:
+    """A potential whose numbers stand in columns: ``exactly:@positives``, each constant within every group."""
+
+    text: str
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(_COLUMN.findall(self.text)))
+
+    @property
+    def example(self) -> str:
+        """The same with a number in the place of every column."""
+        return _COLUMN.sub("1", self.text)
+
+    def per_group(self, source: InputTable, grouping: Grouping, labels: Codes) -> PerGroup:
+        """The potentials of all groups, from the rows of a table."""
+        found = {name: _of_groups(source, name, grouping, labels) for name in self.columns}
+        of: dict[str, Potential] = {}
+        for i, label in enumerate(labels.values):
+            text = _COLUMN.sub(lambda match: f"{found[match[1]][i]:.17g}", self.text)  # noqa: B023 (used at once)
+            of[label] = potential(text, f"{grouping.said}, group `{label}`")
+        return PerGroup(self.text, of)
+
+
+def _of_groups(source: InputTable, name: str, grouping: Grouping, labels: Codes) -> Float64:
+    """The number of every group in a column that is constant within groups."""
+    values = source.numbers(name)
+    out = np.full(len(labels.values), np.nan)
+    for start in range(0, len(values), STEP):
+        codes, part = labels.codes[start : start + STEP], np.asarray(values[start : start + STEP])
+        inside = np.flatnonzero(codes >= 0)
+        fresh = inside[np.isnan(out[codes[inside]])][::-1]  # of several rows of a group the first one stays
+        out[codes[fresh]] = part[fresh]
+        stray = inside[out[codes[inside]] != part[inside]]
+        if len(stray):
+            at = int(stray[0])
+            raise InputProblem(
+                f"{place(source, start + at)}: column `{name}` must be the same in every row of a group of "
+                f"`{grouping.column}`; `{labels.values[codes[at]]}` has {out[codes[at]]:g} and {part[at]:g}. "
+                f"{grouping.said} takes one number per group."
+            )
+    return out
+
+
+def group_counts_file(column: str, path: str) -> PerGroup:
+    """Read a file with columns ``group`` (or the column's own name) and ``count``: how many of each group are on."""
+    source = read_table(path)
+    require_column(path, "count", source.names)
+    key = column if column in source.names else "group"
+    require_column(path, key, source.names)
+    labels, counts = source.codes(key), source.numbers("count")
+    whole = (counts >= 0) & (counts == np.floor(counts)) & np.isfinite(counts)
+    _refuse_rows(source, counts, ~whole, "`count` must be 0, 1, 2, ...; {:g} arrived.")
+    for rows, rule in ((labels.codes < 0, "is empty"), (_again(labels.codes), "is listed a second time")):
+        if rows.any():
+            raise InputProblem(
+                f"{place(source, int(np.argmax(rows)))}: the group {rule}. Keep one row per group."
+            )
+    own = {labels.values[c]: exactly(int(k)) for c, k in zip(labels.codes.tolist(), counts.tolist())}
+    return PerGroup(f"exactly its count in {path}", own)
+
+
+def _again(codes: Any) -> Any:
+    """Which entries are there a second time."""
+    again = np.ones(len(codes), bool)
+    again[np.unique(codes, return_index=True)[1]] = False
+    return again
 
 
 def potential(text: str, argument: str) -> Potential:
@@ -165,12 +269,12 @@ class Question:
         groups = [Group(None, sized(choice, len(self.numbers))) for choice in self.totals]
         for grouping in self.groupings:
             labels = self.codes[grouping.column]
-            tables: dict[int, Any] = {}
+            tables: dict[Any, Any] = {}
             for value, members in zip(labels.values, _members(labels)):
-                if len(members) not in tables:
-                    where = f"{grouping.said}, group `{value}`: "
-                    tables[len(members)] = sized(grouping.potential, len(members), where)
-                groups.append(Group(members, tables[len(members)]))
+                key = (grouping.of(value), len(members))
+                if key not in tables:
+                    tables[key] = key[0] and sized(*key, f"{grouping.said}, group `{value}`: ")
+                groups.append(Group(members, tables[key]))
         logits = self.numbers
         if self.scale == PROB:
             with np.errstate(divide="ignore"):
@@ -186,22 +290,35 @@ class Question:
                 "a file that fits into memory."
             )
         for labels in self.codes.values():
-            potentials = [g.potential for g in self.groupings if not isinstance(g.potential, CountTable)]
-            if len(potentials) < len(self.groupings):
+            if any(isinstance(g.potential, CountTable) for g in self.groupings):
                 raise InputProblem(
                     "--group-table is for files that fit into memory. Use --group-count for this one."
                 )
-            common = GroupPotentials(reduce(mul, potentials), {-1: None})
-            options |= {"groups": labels.codes, "group_potential": common}
+            shared = [g.potential for g in self.groupings if isinstance(g.potential, Potential)]
+            common = reduce(mul, shared) if shared else None
+            own: dict[int, Any] = {-1: None}
+            for i, label in enumerate(labels.values) if len(shared) < len(self.groupings) else ():
+                each = [p for p in (g.of(label) for g in self.groupings) if p is not None]
+                own[i] = reduce(mul, each) if each else None
+            for i, (label, size) in enumerate(zip(labels.values, labels.sizes.tolist())):
+                if (given := own.get(i, common)) is not None:
+                    sized(given, size, f"{self.groupings[-1].said}, group `{label}`: ")
+            options |= {"groups": labels.codes, "group_potential": GroupPotentials(common, own)}
         n = len(self.numbers)
         parts = [choice.for_size(n) if isinstance(choice, CountTable) else choice for choice in self.totals]
         return ChunkedCountModel(self.numbers, reduce(mul, parts) if parts else None, **options)
 
     def conflict(self, error: InfeasibleError) -> InputProblem:
         """An impossible model in the words of the command: groups are numbered as `model` makes them."""
+        if self.table.scratch is not None:  # groups by their codes
+            g = self.groupings[-1]
+            value = self.codes[g.column].values[error.groups[0]]
+            return InputProblem(
+                f"`{g.column}` = {value}: {g.of(value)} cannot be true. Relax it, or rows that are certain."
+            )
         said = [f"all rows: {choice}" for choice in self.totals]
         for g in self.groupings:
-            said += [f"`{g.column}` = {value}: {g.potential}" for value in self.codes[g.column].values]
+            said += [f"`{g.column}` = {value}: {g.of(value)}" for value in self.codes[g.column].values]
         listed = [said[g] for g in error.groups[:_CLASHING]]
         more = f" and {len(error.groups) - _CLASHING} more" if len(error.groups) > _CLASHING else ""
         clash = "cannot be true together" if len(error.groups) > 1 else "cannot be true"
@@ -222,7 +339,7 @@ def sized(choice: Choice, n: int, where: str = "") -> Potential:
     try:
         if isinstance(choice, CountTable):
             return choice.for_size(n)
-        choice.log_table(n)
+        choice._require(n)
     except TallyTreeError as error:
         raise InputProblem(f"{where}{error}") from None
     return choice

@@ -139,10 +139,14 @@ class Summary:
     @cached
     def counts(self) -> tuple[CountWindow, ...] | None:
         """The total count on windows, or None where it would take much longer than the posteriors."""
+        n = self.model.n_variables
         if not self.in_memory:
+            # Groups without a total are solved each by itself; the law of their sum is work of its own.
+            apart = bool(self.question.codes) and not self.question.totals
+            if apart and n > _MOST_COUNTED and not self.all_counts:
+                return None
             found: tuple[CountWindow, ...] = self.model.count_windows()
             return found
-        n = self.model.n_variables
         possible = np.ones(n + 1, bool)
         for choice in self.question.totals:
             possible &= np.asarray(sized(choice, n).log_table(n)) > -math.inf

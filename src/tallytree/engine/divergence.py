@@ -20,12 +20,11 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import array_api_compat.numpy as xp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from ..arrays import Float64, Ints
+from ..arrays import Bools, Float64, Ints
 from ..structure.nested.schedule import Schedule
 from ..structure.nested.tree import TreeProgram
 from . import thresholds
@@ -35,7 +34,9 @@ from .count.information import integral
 from .count.solver import CountSolver
 from .count.tree_pass import extend_tables, gather, upward
 from .forest import ladder
+from .forest.solver import ForestSolver
 from .forest.tangent import Direction, moving_derivatives
+from .ladder import WALK, announce
 from .problem import ForestProblem, Problem
 
 ENOUGH = 1e-9  # relative error of a divergence
@@ -58,14 +59,26 @@ def _step(p: Float64, q: Float64) -> Float64:
 def count_divergence(p: Problem, q: Problem) -> Float64:
     """KL(p || q) of possible models on one tree, (B,); q must allow what p does.
 
-    By the chain rule where a quadratic walk is cheap. The integral, which serves larger models, takes nodes for granted
-    that are closer than the changes on the way.
+    By the chain rule where a walk in quadratic time is short. The integral, which serves larger models, takes nodes for
+    granted that are closer than the changes on the way; where it has not settled and a walk is possible, that is done.
     """
     program = p.tree.program
-    if pairs_of_counts(program) * len(p) > thresholds.LARGEST_WALK:
-        return _by_integral(p, q)
-    schedule = schedule_for(program, np.zeros((1, program.table_total)))
-    return _by_chain_rule(program, schedule, (p.nu, p.full_tables), (q.nu, q.full_tables))
+    walk = pairs_of_counts(program)
+    out, rows = (
+        np.zeros(len(p)),
+        np.flatnonzero((p.nu != q.nu).any(1) | (p.full_tables != q.full_tables).any(1)),
+    )
+    if walk > thresholds.SHORT_WALK and len(rows):
+        out[rows], change = _by_integral(*(replace(x.take(rows), mixtures={}) for x in (p, q)))
+        rows = rows[change > np.maximum(ENOUGH * out[rows], NOTHING)]
+        if walk * len(rows) > thresholds.LARGEST_WALK:
+            return out
+    if len(rows):
+        announce(walk * len(rows), WALK, "A divergence")
+        schedule = schedule_for(program, np.zeros((1, program.table_total)))
+        pair = ((x.nu[rows], x.full_tables[rows]) for x in (p, q))
+        out[rows] = _by_chain_rule(program, schedule, *pair)
+    return out
 
 
 _CELLS = 1 << 20  # message entries of the models that are worked on together
@@ -98,7 +111,7 @@ def _chunks(batch: int, schedule: Schedule) -> list[slice]:
 
 
 def _messages(schedule: Schedule, nu: Float64, tables: Float64) -> Float64:
-    return np.asarray(upward(xp, schedule, LogSpace(xp), nu, extend_tables(xp, tables)).storage)
+    return np.asarray(upward(np, schedule, LogSpace(np), nu, extend_tables(np, tables)).storage)
 
 
 def _walk(schedule: Schedule, up: Float64, other: Float64) -> Float64:
@@ -108,7 +121,7 @@ def _walk(schedule: Schedule, up: Float64, other: Float64) -> Float64:
     probs = np.zeros_like(up)
     if len(schedule.roots.nodes):
         cells = schedule.roots.own_cells
-        u, v = gather(xp, up, cells), gather(xp, other, cells)
+        u, v = gather(np, up, cells), gather(np, other, cells)
         entries = range(cells.shape[1])
         laws = [_law(lambda i, x=x: x[..., i], entries) for x in (u, v)]
         total += _relative(lambda i: u[..., i], lambda i: v[..., i], laws, entries).sum(-1)
@@ -119,7 +132,7 @@ def _walk(schedule: Schedule, up: Float64, other: Float64) -> Float64:
         if small.shape[1] > large.shape[1]:
             small, large = large, small
         n, width = small.shape[1], step.width
-        pairs = [_pairs(gather(xp, x, small), gather(xp, x, large), width) for x in (up, other)]
+        pairs = [_pairs(gather(np, x, small), gather(np, x, large), width) for x in (up, other)]
         entries = range(n)
         laws = [_law(t, entries) for t in pairs]
         count = len(step.nodes)
@@ -197,7 +210,8 @@ def _free_divergence(program: TreeProgram, p: Float64, q: Float64) -> Float64:
     return np.asarray(found.sum(-1))
 
 
-def _by_integral(p: Problem, q: Problem) -> Float64:
+def _by_integral(p: Problem, q: Problem) -> tuple[Float64, Float64]:
+    """KL(p || q), and by how much it changed with the last nodes, (B,) each."""
     nu = np.where(np.isfinite(q.nu), p.nu, q.nu)  # what q fixes is fixed by the tables of p
     tables, other = _shared(p.full_tables, q.full_tables)
     inside = np.where(np.isfinite(nu), q.nu, nu)
@@ -218,14 +232,15 @@ def _by_integral(p: Problem, q: Problem) -> Float64:
         assert moved.counts is not None
         return np.asarray((v * moved.marginals[0]).sum(1) + (h * moved.counts[0]).sum(1))
 
-    found = integral(lambda t: (1.0 - t) * product(t))[0] if v.any() or h.any() else np.zeros(len(base))
+    still = np.zeros(len(base)), np.zeros(len(base))
+    found, change = integral(lambda t: (1.0 - t) * product(t)) if v.any() or h.any() else still
     wider = (np.isfinite(q.nu) & ~np.isfinite(nu)).any(1) | (restricted.tables != q.full_tables).any(1)
     if wider.any():
         plain = replace(q, mixtures={}, constant=0.0, log_leaves=None)
         weight = np.where(np.isposinf(nu) & np.isfinite(q.nu), q.nu, 0.0).sum(1)  # forced variables count one
         left = CountSolver(plain).log_norm() - CountSolver(restricted).log_norm() - weight
         found = found + np.where(wider, np.maximum(left, 0.0), 0.0)
-    return np.asarray(found)
+    return np.asarray(found), change
 
 
 def _centred(base: Problem, v: Float64, h: Float64) -> tuple[Float64, Float64]:
@@ -268,6 +283,11 @@ def forest_divergence(p: ForestProblem, q: ForestProblem) -> Float64:
     steps = Direction(*(_step(*pair) for pair in pairs))
     steps = Direction(*(np.broadcast_to(x, (len(p), *x.shape[1:])) for x in steps))
 
+    in_odds = p.n_states == 2 and not steps.edge.any()
+    v, h = _centred_on_edges(start, steps) if in_odds else (steps.leaf[..., 0], steps.tables)
+    if in_odds and not v.any() and not h.any():
+        return np.zeros(len(p))
+
     def product(t: float) -> Float64:
         at = replace(
             start,
@@ -275,7 +295,31 @@ def forest_divergence(p: ForestProblem, q: ForestProblem) -> Float64:
             log_edge=start.log_edge + t * steps.edge,
             tables=start.tables + t * steps.tables,
         )
+        if in_odds:
+            moves = ForestSolver(at).tangent(v[None], h[None], counts=True)
+            assert moves.counts is not None
+            return np.asarray((v * moves.marginals[0]).sum(1) + (h * moves.counts[0]).sum(1))
         moved = moving_derivatives(at, ladder.infer(at), steps)
         return np.asarray(sum((m * s).reshape(len(p), -1).sum(1) for m, s in zip(moved, steps)))
 
     return integral(lambda t: (1.0 - t) * product(t))[0]
+
+
+def _centred_on_edges(base: ForestProblem, steps: Direction) -> tuple[Float64, Float64]:
+    """The direction in the log-odds and tables, without what is common to the variables of an outermost set."""
+    solver = ForestSolver(base)
+    odds, probs = solver.odds(), solver.expected_counts()
+    free: Bools = np.asarray(np.isfinite(base.log_leaf).all(axis=2))
+    v, h = np.where(free, steps.leaf[..., 1] - steps.leaf[..., 0], 0.0), steps.tables.copy()
+    spread = np.where(free, expit(odds) * expit(-odds), 0.0)
+    for s in np.flatnonzero(base.program.set_top).tolist():
+        inside, cells = base.top_set == s, slice(base.offset[s], base.offset[s + 1])
+        # Variables that are fixed move the count by a constant, but not with the others.
+        weight = spread[:, inside].sum(1)
+        shift = (spread * v)[:, inside].sum(1) / np.where(weight > 0.0, weight, 1.0)
+        v[:, inside] = np.where(free[:, inside], v[:, inside] - shift[:, None], 0.0)
+        possible = base.full_tables[:, cells] > -math.inf
+        moved = h[:, cells] + shift[:, None] * np.arange(base.offset[s + 1] - base.offset[s])
+        mean = (probs[:, cells] * np.where(possible, moved, 0.0)).sum(1)
+        h[:, cells] = np.where(possible, moved - mean[:, None], 0.0)
+    return v, h

@@ -8,9 +8,27 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 
 from ..arrays import Ints
+from ..errors import SlowWarning, warn
 from .answer import Answer
 
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds; bounds are far above the errors they bound
+
+
+# Seconds per pair of counts, measured: one exponent per entry, logarithms with derivatives, walks over decisions
+WIDE, TANGENT, WALK = 1e-9, 1.5e-8, 2e-7
+_LONG = 3.0  # seconds that are announced
+
+
+def announce(pairs: float, seconds_each: float, what: str) -> None:
+    """Warn before work in quadratic time that takes long."""
+    seconds = pairs * seconds_each
+    if seconds > _LONG:
+        warn(
+            f"{what} needs a pass over {pairs:.1e} pairs of counts, about {seconds:.0f} s, because the quicker methods "
+            "cannot certify their answer. Log-odds that stand for excluded or forced variables are quick as -inf or "
+            "inf, and so are tables with -inf at counts that are meant to be impossible. Ctrl-C ends the work.",
+            SlowWarning,
+        )
 
 
 class Batch(Protocol):

@@ -10,18 +10,32 @@ import numpy as np
 from ..arrays import Float64
 
 _ROUNDED = 2.0**-50  # of the sizes of all terms: what a sum in the usual order may lose
+_FEW = 512  # terms that are quicker one by one
 
 
 def accurate_sum(values: Float64) -> Float64:
-    """Sums over the last axis; those in which large numbers cancel are exact up to one rounding."""
+    """Sums over the last axis; those in which large numbers cancel carry their rounding errors along."""
     total = np.asarray(values.sum(-1))
     if np.vdot(values, values) * values.shape[-1] <= (1e-13 / _ROUNDED) ** 2:  # the usual case, kept short
         return total
     size = np.asarray(np.abs(values).sum(-1))
     lost = (_ROUNDED * size > 1e-13 * (1.0 + np.abs(total))) & np.isfinite(size)
     for place in np.argwhere(lost).tolist():
-        total[tuple(place)] = math.fsum(values[tuple(place)].tolist())
+        total[tuple(place)] = _sum_with_errors(values[tuple(place)])
     return total
+
+
+def _sum_with_errors(x: Float64) -> float:
+    """Halves added to each other until few are left, and the rounding errors of all these additions (Knuth, 1969)."""
+    errors = 0.0
+    while len(x) > _FEW:
+        half = len(x) // 2
+        a, b, rest = x[:half], x[half : 2 * half], x[2 * half :]
+        total = a + b
+        part = total - a
+        errors += float(((a - (total - part)) + (b - part)).sum())
+        x = np.concatenate([total, rest])
+    return math.fsum([*x.tolist(), errors])
 
 
 def anchor(log_values: Float64, axis: Any = -1) -> Float64:

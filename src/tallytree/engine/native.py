@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,15 +58,18 @@ def posterior_marginals(nu: Float64, messages: Float64) -> Float64:
 
 def flat(rows: Rows | Problem, cavities: bool = True) -> Answer:
     """Standard models, of one table each."""
-    now = config.settings()
-    engine: Any = now.native
-    found = engine.flat_solve(rows.nu, rows.tables, cavities, now.threads, now.level)
-    return _flat_answer(engine, rows.nu, found, partial(engine.flat_counts, found, rows.nu, rows.tables))
+    found = _call("flat_solve", rows.nu, rows.tables, cavities)
+    return _flat_answer(found, found.counts)
+
+
+def open_logits(nu: Float64, tables: Float64) -> Float64:
+    """Log-odds (B, 2) between which variables are not decided; see :mod:`~tallytree.engine.count.decided`."""
+    return np.asarray(_call("flat_open_logits", np.ascontiguousarray(nu), np.ascontiguousarray(tables)))
 
 
 def closed_form(nu: Float64, coefficients: Float64, rates: Float64) -> Answer:
     """Standard models (B, n) with the potential ``sum_j coefficients[j] rates[j]^c``."""
-    return _flat_answer(_extension(), nu, _call("flat_solve_powers", nu, coefficients, rates))
+    return _flat_answer(_call("flat_solve_powers", nu, coefficients, rates))
 
 
 def has_closed_form(coefficients: NDArray[Any], rates: NDArray[Any]) -> bool:
@@ -77,17 +79,9 @@ def has_closed_form(coefficients: NDArray[Any], rates: NDArray[Any]) -> bool:
     return bool(np.all(np.isfinite(coefficients) & np.isfinite(rates) & (rates >= -1.0)))
 
 
-def _flat_answer(engine: Any, nu: Float64, found: Any, counts: Any = None) -> Answer:
-    log_mean, softplus, bound = found.totals()
-    return Answer(
-        log_mean,
-        partial(engine.flat_messages, found, nu),
-        None,
-        bound,
-        marginals=partial(engine.flat_marginals, found, nu),
-        counts=counts,
-        softplus=softplus,
-    )
+def _flat_answer(found: Any, counts: Any = None) -> Answer:
+    t = found.totals()
+    return Answer(t[0], found.messages, None, t[2], marginals=found.marginals, counts=counts, softplus=t[1])
 
 
 def chain(nu: Float64, tables: Float64) -> Answer:
@@ -102,20 +96,23 @@ def max_plus(a: Float64, b: Float64, start: int, width: int) -> Float64:
     return np.asarray(_call("max_plus", *made, start, width))
 
 
-def frontier_forward(before: Float64, step: Any, weight: Float64) -> tuple[Float64, float, float]:
-    """The states of a frontier after a step, the largest of them and the smallest that is positive."""
-    runs, places = step.layout
-    found = _call("frontier_forward", before, runs, places, np.bincount(step.kind, weight), step.new_size)
+def frontier_forward(
+    before: Float64, exponent: int, steps: Any, weight: Float64, *, maxima: bool = False
+) -> tuple[Float64, float, float]:
+    """The states of a frontier times 2^exponent after some steps, the largest and the smallest that is positive.
+
+    With `maxima` numbers are logarithms.
+    """
+    found = _call("frontier_forward", before, exponent, maxima, steps.new_size, *steps.layout, weight)
     return found[0], found[1], found[2]
 
 
 def frontier_backward(
-    up: Float64, after: Float64, step: Any, weight: Float64
+    up: Float64, up_exponent: int, after: Float64, down_exponent: int, steps: Any, weight: Float64
 ) -> tuple[Float64, Float64, float, float]:
-    """Derivatives in the states before a step and in the weights of its transitions, and extremes as above."""
-    total = np.bincount(step.kind, weight)
-    before, sums, largest, smallest = _call("frontier_backward", up, after, *step.layout, total)
-    return before, sums[step.kind], largest, smallest
+    """Derivatives in the states before some steps and in the weights of their moves, and extremes as above."""
+    found = _call("frontier_backward", up, up_exponent, after, down_exponent, *steps.layout, weight)
+    return found[0], found[1], found[2], found[3]
 
 
 def flat_log_pmf(nu: Float64) -> Float64:
@@ -248,7 +245,24 @@ def cluster_pass(
     """Both passes over a program of clusters; see :mod:`~tallytree.engine.forest.ladder`."""
     edges, tops = np.exp(problem.log_edge - edge_top), edge_top[:, :, 0, 0]
     arguments = (*map(np.ascontiguousarray, (edges, tops, problem.tables, table_top, problem.offset)),)
-    return _over_clusters("cluster_pass", problem, *arguments, keep, fourier)
+    nothing = np.zeros((0, 0)), np.zeros(0, np.int32), np.zeros((0, 0, 0))
+    return _over_clusters("cluster_pass", problem, *arguments, keep, int(fourier), *nothing)[:-1]
+
+
+def tiled_pass(problem: ForestProblem, tilts: Float64, uniform: Float64 | None = None) -> Any:
+    """The same in tiled rows under the powers of two next to `tilts` (B, n_sets).
+
+    In the place of the noise is the power of two that belongs to Z. With `uniform` (B, S, clusters) samples (S, B, D).
+    """
+    edge_top, table_top = (
+        np.zeros(problem.log_edge.shape[:2]),
+        np.zeros((len(problem.tables), tilts.shape[1])),
+    )
+    given = (problem.log_edge, edge_top, problem.tables, table_top, problem.offset)
+    powers, top_set = np.rint(tilts / np.log(2.0)), np.ascontiguousarray(problem.top_set, np.int32)
+    more = (0.0, 2, powers, top_set, np.zeros((0, 0, 0)) if uniform is None else uniform)
+    *found, drawn = _over_clusters("cluster_pass", problem, *map(np.ascontiguousarray, given), *more)
+    return found if uniform is None else _usual(drawn).reshape(uniform.shape[1], *problem.log_leaf.shape[:2])
 
 
 def cluster_maxima(
@@ -312,9 +326,13 @@ def tree_tangent(
     h: Float64 | None,
     counts: bool,
     direct: bool = False,
+    size: float = 0.0,
 ) -> Tangent:
-    """The same on a tree, h (R, B, T) packed like the tables; `direct` merges at any cost."""
-    found: Tangent = _call("tree_tangent", _plan(program), nu, tables, v, h, counts, direct)
+    """The same on a tree, h (R, B, T) packed like the tables; `direct` merges at any cost.
+
+    `size` is the largest entry of a direction before a part that cancels was taken out.
+    """
+    found: Tangent = _call("tree_tangent", _plan(program), nu, tables, v, h, counts, direct, size)
     return found
 
 

@@ -53,7 +53,7 @@ class Rows(_Batch):
         return Rows(self.nu[rows], self._tables_of(rows))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)  # not frozen, because that costs a small model half a microsecond
 class Problem(_Batch):
     """A batch of models on one structure: independent log-odds and packed tables.
 
@@ -158,7 +158,7 @@ class ForestProblem(_Batch):
         tables, origin = self._tables_of(rows), self.rows[rows]
         return replace(self, log_leaf=self.log_leaf[rows], log_edge=edge, tables=tables, origin=origin)
 
-    def alone(self) -> ForestProblem:
+    def without_counts(self) -> ForestProblem:
         """The forest without its counts."""
         return replace(self, counting=False, tables=np.zeros((1, 0)))
 

@@ -27,6 +27,7 @@ TILT_LEAST = 0.5  # standard deviations by which a tilt has to move a mean to be
 FFT_ROUGHNESS = 5.0  # an FFT pass fails for noise in the tables of standard deviation 3 and more
 TILED_ROUGHNESS = 300.0  # a tiled pass fails from standard deviation 150 on
 EXTREME = 300.0  # log-odds beyond this leave plain numbers little room: e^300 is half of their range
+SPARSE = 16.0  # nats per variable: then the undecided ones, of 128 nats, are some eight
 EXACT_TAILS = 4096  # up to here count distributions come from the rung whose tails are always right
 SERIES_LIMIT = 160  # array code: above this many variables a characteristic function beats a tree
 DIRECT_LIMIT = 256  # array code: up to this many variables a direct tree beats everything
@@ -36,6 +37,8 @@ CHAIN_COUNTS = 48
 ACCEPTABLE = 1e-6  # a method chosen by name that certifies less than this raises
 # Pairs of counts that array code may look at for a number that needs all digits
 LARGEST_WALK = float(1 << 27)
+# Pairs of counts up to which a walk is as quick as a few inferences
+SHORT_WALK = float(1 << 15)
 # Share of 1 + |log Z| that may be lost where large numbers cancel: a tenth of what is promised
 LOG_NORM = 1e-11
 CONDITIONED = 1 << 22  # entries of log-odds that go into one batched inference of conditional models
@@ -63,6 +66,12 @@ def roughness(tables: Float64) -> float:
         bends = np.abs(np.diff(entries, 2))
     bends = bends[np.isfinite(bends)]
     return float(bends.mean()) if len(bends) else 0.0
+
+
+def sparse(nu: Float64) -> bool:
+    """Whether finite log-odds are so far from one another that at any tilt nearly all variables are decided."""
+    low, high = float(nu.min()), float(nu.max())
+    return low > -np.inf and high < np.inf and high - low > SPARSE * nu.shape[-1]
 
 
 def extreme(nu: Float64) -> bool:

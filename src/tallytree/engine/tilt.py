@@ -16,7 +16,6 @@ import numpy as np
 from ..arrays import Float64
 
 _BINS = 512
-_LARGEST = 60.0  # beyond this a tilt does not move a mean that is not there yet
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +26,7 @@ class Block:
     weight: Float64
     forced: int
     n: int
+    slack: float = 0.0  # K of the variables themselves is at most so much above that of the histogram
 
     def cumulants(self, s: float) -> tuple[float, float, float]:
         """K(s), mean and variance of the count under tilt s, forced variables left out."""
@@ -106,7 +106,8 @@ def tilt_towards(
 ) -> Float64:
     """Tilts, of the shape of `start`, that bring mean counts near their targets where only a pass tells the means.
 
-    Newton steps of at most 2, until every mean is within `near` standard deviations and `slack` of its target.
+    Newton steps of at most 2, twice as much after every step that did not pass its target, until every mean is within
+    `near` standard deviations and `slack` of its target. Means grow with their tilts, so steps stay in a bracket.
 
     Parameters
     ----------
@@ -120,9 +121,10 @@ def tilt_towards(
         Passes at most: a tilt that is not there yet is of use all the same.
     coupled : bool
         Variables that are coupled have a mean whose slope is not the variance of independent ones: the last step shows
-        it. Without couplings it is, and steps stay in a bracket.
+        it.
     """
     tilts, low, high = start, np.full_like(start, -np.inf), np.full_like(start, np.inf)
+    longest, best, nearest = np.full_like(start, 2.0), start, np.full_like(start, np.inf)
     previous: tuple[Float64, Float64] | None = None
     for _ in range(steps):
         mean, variance = moments(tilts)
@@ -132,18 +134,19 @@ def tilt_towards(
                 usable = np.isfinite(secant) & (secant > 1e-3 * variance) & (secant < 1e3 * variance)
                 variance = np.where(usable, secant, variance)
             off = target(tilts, mean, variance) - mean
+            # A mean that cannot get there is not followed far.
+            better = np.abs(off) < 0.999 * nearest
+            best, nearest = np.where(better, tilts, best), np.where(better, np.abs(off), nearest)
             close = np.abs(off) <= near * np.sqrt(variance) + slack
             if close.all():
-                break
-            new = tilts + np.clip(off / variance, -2.0, 2.0)
-            if coupled:
-                new = np.clip(new, -_LARGEST, _LARGEST)
-            else:
-                low, high = np.where(off > 0, tilts, low), np.where(off < 0, tilts, high)
-                new = np.where((low < new) & (new < high), new, 0.5 * (low + high))
+                return tilts
+            new = tilts + np.clip(off / variance, -longest, longest)
+            longest = 2.0 * longest
+            low, high = np.where(off > 0, tilts, low), np.where(off < 0, tilts, high)
+            new = np.where((low < new) & (new < high), new, 0.5 * (low + high))
         previous = (tilts, mean)
         tilts = np.where(close, tilts, new)
-    return tilts
+    return best
 
 
 def summarise(nu: Float64) -> Block:
@@ -162,7 +165,11 @@ def summarise(nu: Float64) -> Block:
     weight = np.bincount(place, minlength=len(edges) + 1).astype(np.float64)
     total = np.bincount(place, finite, len(edges) + 1)
     held = weight > 0
-    return Block(total[held] / weight[held], weight[held], forced, len(finite))
+    centre = total / np.where(held, weight, 1.0)
+    # log(1 + e^x) is at most min(d^2 / 8, |d|) above its tangent at distance d, and tangents cancel within a bin.
+    apart = np.abs(finite - centre[place])
+    slack = float(np.minimum(apart * np.minimum(apart, 8.0) / 8.0, apart).sum())
+    return Block(centre[held], weight[held], forced, len(finite), slack)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +179,7 @@ class Rate:
     first: int
     log_mass: Float64
     spread: Float64  # standard deviation of the count tilted to k
+    log_most: Float64  # Chernoff's bound of the log-mass, for certain
 
 
 def posterior_rate(block: Block, log_f: Float64) -> Rate:
@@ -179,7 +187,7 @@ def posterior_rate(block: Block, log_f: Float64) -> Rate:
     first, n = block.forced, block.n
     inside = log_f[first : first + n + 1]
     if n == 0:
-        return Rate(first, inside.copy(), np.zeros(1))
+        return Rate(first, inside.copy(), np.zeros(1), inside.copy())
     k = np.arange(n + 1.0)
     knots = _tilt_grid(block)
     values = np.array([block.cumulants(s) for s in knots])
@@ -191,7 +199,9 @@ def posterior_rate(block: Block, log_f: Float64) -> Rate:
     spread = np.sqrt(np.interp(k, mean, values[:, 2]) + 0.25)
     rate = _hermite(clipped, mean, knots * mean - values[:, 0], knots)
     log_mass = inside - rate - np.log(spread)
-    return Rate(first, log_mass, spread)
+    nearest = np.searchsorted(0.5 * (mean[1:] + mean[:-1]), k)
+    log_most = inside + values[nearest, 0] - knots[nearest] * k + block.slack
+    return Rate(first, log_mass, spread, log_most)
 
 
 def _tilt_grid(block: Block) -> Float64:

@@ -19,10 +19,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from .. import checks
+from .._progress import check_progress
 from ..arrays import Float64, Ints
-from ..learn.descent import MOST_STEPS, l_bfgs
+from ..errors import ParameterError
+from ..learn.descent import MOST_STEPS, Steps, l_bfgs
 from ..learn.fixed_counts import fixed_counts
+from ..learn.noisy_or import effect_losses, silences
 from ..models.count import CountModel
+from ..models.thinned import noisy_or_model
 from ..potentials import noisy_or
 from ._bags import Bags, ShowsAnswers, TwoClasses, coefficients, make_bags, warn, warn_without_groups
 
@@ -47,6 +51,7 @@ class BagModel(ShowsAnswers, TwoClasses, BaseEstimator):  # type: ignore[misc]
             checks.real(name, getattr(self, name), 0.0)
         checks.integer("max_iter", self.max_iter, 1)
         checks.flag("fit_intercept", self.fit_intercept)
+        check_progress(self.progress, "step, objective and gradient norm")
 
     def _bags_of_fit(self, groups: ArrayLike | None, n_rows: int, meaning: str = "") -> Bags:
         """The bags of a fit, with a warning where no groups arrived; `meaning` is what that amounts to."""
@@ -55,12 +60,12 @@ class BagModel(ShowsAnswers, TwoClasses, BaseEstimator):  # type: ignore[misc]
             warn_without_groups(type(self).__name__, taken, "groups=np.arange(len(X))")
         return make_bags(groups, n_rows, alone=True)
 
-    def _minimised(self, x: Any, loss: BagLoss, weights: Float64, more: Float64, more_l2: float) -> Any:
+    def _minimised(self, x: Any, loss: BagLoss, weights: Float64, more: Float64, more_l2: Any) -> Any:
         """Minimise the loss with penalties; the result's `x` holds weights, intercept and the numbers in `more`."""
         p, bias = len(weights), int(self.fit_intercept)
         sides = np.array([[1.0], [-1.0]]) if self.l1 > 0 else np.ones((1, 1))
         n = p * len(sides)
-        l2 = np.concatenate([np.full(p, self.l2), np.zeros(bias), np.full(len(more), more_l2)])
+        l2 = np.concatenate([np.full(p, self.l2), np.zeros(bias), np.broadcast_to(more_l2, len(more))])
 
         def unpack(z: Float64) -> Float64:
             return np.concatenate([(sides * z[:n].reshape(-1, p)).sum(0), z[n:]])
@@ -78,7 +83,16 @@ class BagModel(ShowsAnswers, TwoClasses, BaseEstimator):  # type: ignore[misc]
         bounds = [(low, None) for low in least.tolist()] + [(None, None)] * (bias + len(more))
         limit = min(self.max_iter, MOST_STEPS)
         begin = np.concatenate([start, np.zeros(bias), more])
-        found = l_bfgs(evaluate, begin, tol=self.tol, max_iter=limit, flat=1e-12, bounds=bounds)
+        with Steps(self.progress, limit) as shown:
+            found = l_bfgs(
+                evaluate,
+                begin,
+                tol=self.tol,
+                max_iter=limit,
+                flat=1e-12,
+                bounds=bounds,
+                after_step=lambda value, slope: shown.update(-value, float(np.abs(slope).max(initial=0.0))),
+            )
         found.x = unpack(found.x)
         return found
 
@@ -166,6 +180,47 @@ class BagLikelihood:
         return total, by_theta[:-1], by_knots
 
 
+class RateLikelihood:
+    """The same for a noisy-OR whose rates are logistic functions of the covariates; `more` holds their weights."""
+
+    def __init__(self, bags: Bags, leak: float, x: Any) -> None:
+        self.bags, self._leak, self._x = bags, leak, x
+
+    def _rho(self, more: Float64) -> Float64:
+        return np.asarray(self._x @ more[:-1] + more[-1])
+
+    def _log_none(self, silent: Float64) -> Float64:
+        return np.asarray(
+            math.log1p(-self._leak) + np.bincount(self.bags.codes, silent, self.bags.n_bags), float
+        )
+
+    def log_odds(self, theta: Float64, more: Float64) -> Float64:
+        """Log-odds of a positive label of every bag, (n_bags,)."""
+        log_none = self._log_none(silences(theta, self._rho(more))[0])
+        with np.errstate(divide="ignore", over="ignore"):
+            return np.where(log_none < -30.0, -log_none, np.log(np.expm1(-np.maximum(log_none, -30.0))))
+
+    def active(self, theta: Float64, more: Float64, share: Float64) -> Float64:
+        """P(active) of every instance when the bags are positive with probability `share`."""
+        logits, rates = np.append(theta, -np.inf), np.append(expit(self._rho(more)), 0.0)
+        out = np.zeros(len(logits))
+        for members, index in self.bags.batches(np.arange(self.bags.n_bags)):
+            s = share[members, None]
+            both = [noisy_or_model(logits[index], rates[index], leak=self._leak, t=t) for t in (0, 1)]
+            out[index] = s * both[1].marginals + (1.0 - s) * both[0].marginals
+        return out[:-1]
+
+    def loss(
+        self, theta: Float64, more: Float64, positive: NDArray[np.bool_], observed: Float64
+    ) -> tuple[float, Float64, Float64]:
+        """Sum of -log P(label) over bags, each as often as it was observed; gradients in theta and in `more`."""
+        silent, by_theta, by_rho = silences(theta, self._rho(more))
+        losses, slopes = effect_losses(self._log_none(silent), positive)
+        pull = (observed * slopes)[self.bags.codes]
+        by_rate = pull * by_rho
+        return float(observed @ losses), pull * by_theta, np.append(self._x.T @ by_rate, by_rate.sum())
+
+
 class CountLikelihood:
     """log P(count = k) of bags of independent instances, with its gradient."""
 
@@ -201,6 +256,7 @@ class CountLikelihood:
 
 
 KINDS = ("at-least-one", "noisy-or", "normal", "free")
+LEARNED = "learned"
 
 
 @dataclass(frozen=True)
@@ -208,7 +264,7 @@ class BagPotential:
     """A family of potentials with its settings; `free` ones have values at knots of the active fraction c / n."""
 
     kind: str
-    rate: float
+    rate: Any  # a number, or LEARNED
     leak: float
     mu: float
     sigma: float
@@ -216,7 +272,12 @@ class BagPotential:
 
     def __post_init__(self) -> None:
         checks.one_of("potential", self.kind, tuple(KINDS))
-        checks.real("rate", self.rate, 0.0, 1.0, strict=True)
+        if self.rate != LEARNED:
+            checks.real("rate", self.rate, 0.0, 1.0, strict=True)
+        elif self.kind != "noisy-or":
+            raise ParameterError(
+                f"`rate` is learned for potential='noisy-or'; {self.kind!r} arrived, which has none."
+            )
         checks.real("leak", self.leak, 0.0, math.nextafter(1.0, 0.0))
         checks.real("mu", self.mu)
         checks.real("sigma", self.sigma, 0.0, strict=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,9 +16,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
+from .. import checks
 from ..arrays import Float64, Ints
 from ..checks.labels import label_column, labels
 from ..errors import ParameterError
+from ..errors import warn as warn
 from ..learn.fixed_counts import padded_batches
 from ..learn.statistics import row_weights
 
@@ -72,6 +74,19 @@ def make_bags(groups: Any, n_rows: int, *, alone: bool, name: str = "groups") ->
     found, codes = np.unique(labels(name, array), return_inverse=True)
     codes = codes.astype(np.int64)
     return Bags(found, codes, np.bincount(codes, minlength=len(found)))
+
+
+def columns_by_name(X: Any, **given: Any) -> tuple[Any, ...]:
+    """A table without the columns that arguments name, and the arguments with these columns in place of names."""
+    named = {name: value for name, value in given.items() if isinstance(value, str)}
+    for name, value in named.items():
+        if not hasattr(X, "columns") or value not in X.columns:
+            had = f"the columns {list(X.columns)}" if hasattr(X, "columns") else checks.describe(X)
+            raise ParameterError(
+                f"`{name}` must have one entry per row, or name a column of the table `X`; {value!r} and {had} arrived."
+            )
+    values = [X[value] if name in named else value for name, value in given.items()]
+    return (X.drop(columns=list(set(named.values()))) if named else X, *values)
 
 
 def target_vector(y: Any) -> NDArray[Any]:
@@ -153,13 +168,9 @@ class CollinearityWarning(UserWarning):
     """
 
 
-def warn(message: str, category: type[Warning]) -> None:
-    """Warn at the line that called the package."""
-    package, level = __name__.partition(".")[0], 1
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level + 1)
+def confidence_level(level: Any, name: str = "level") -> float:
+    """Validate a confidence level: a number between 0 and 1."""
+    return checks.real(name, level, 0.0, math.nextafter(1.0, 0.0), strict=True)
 
 
 def warn_without_groups(estimator: str, taken: str, instead: str) -> None:
@@ -192,7 +203,25 @@ _CELL = '<td style="text-align:right;padding:0 0.6em">{}</td>'
 
 
 class ShowsAnswers:
-    """Mixin, before BaseEstimator: scikit-learn's HTML, and what :meth:`_answers_html` adds once fitted."""
+    """Mixin, before BaseEstimator: scikit-learn's HTML, and what :meth:`_answers_html` adds once fitted.
+
+    The setters of scikit-learn's metadata routing (``set_fit_request`` and so on) work on every estimator, but are no
+    attributes of the class: they would be the first thing that ``help`` shows.
+    """
+
+    _setters: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        found = {name: value for name, value in vars(cls).items() if re.fullmatch("set_.*_request", name)}
+        cls._setters = cls._setters | found
+        for name in found:
+            delattr(cls, name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in type(self)._setters:
+            return type(self)._setters[name].__get__(self, type(self))
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _html_repr(self) -> str:
         plain: str = super()._html_repr()  # type: ignore[misc]

@@ -13,19 +13,25 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from ..learn.conditional import ConditionalLikelihood, Strata
+from ..learn.conditional import ConditionalLikelihood
 from ..learn.descent import NewtonFit, aliased_columns, equilibrated, newton
 from ..learn.statistics import row_weights
+from ..learn.strata import Strata
 from ._bags import binary_labels, warn
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """Coefficients (NaN where aliased), both covariances, the search that led to them, and the likelihood it used."""
+    """Coefficients (NaN where aliased), both covariances, the search that led to them, and the likelihood it used.
+
+    Residuals: martingale (n_rows,), Schoenfeld's (informative strata, p), and the influence of every stratum, or of
+    every row of risk sets, on the coefficients.
+    """
 
     coef: Float64
     covariance: Float64
     robust: Float64 | None
+    residuals: dict[str, Float64]
     aliased: NDArray[np.bool_]
     value: float
     null: float
@@ -44,11 +50,15 @@ def estimate(
     offset: Float64 | None,
     weights: Float64 | None,
     clusters: Ints | None,
+    robust: bool,
+    by_rows: bool,
+    progress: Any,
 ) -> Estimate:
     """Fit by Newton's method on centred and scaled columns, without those that are combinations of earlier ones.
 
-    `weights` are those of the strata, `clusters` the cluster of every row. With a penalty no column is left out:
-    the maximum is unique all the same.
+    `weights` are those of the strata, `clusters` the cluster of every row. Robust covariances have clusters of strata,
+    or of rows where `by_rows` (risk sets share their rows). With a penalty no column is left out: the maximum is unique
+    all the same.
     """
     size, x = np.abs(x).max(0), x - x.mean(0)
     scale = np.abs(x).max(0)
@@ -73,23 +83,36 @@ def estimate(
     start = np.zeros(len(kept))
     null = likelihood.value(start)
     spread = within.std(0)[kept] * (scale[kept] if l2 > 0 else 1.0)
-    found = newton(likelihood, start, l2=l2, tolerance=tol, max_iterations=max_iter, spread=spread)
+    stopping: Any = {"tolerance": tol, "max_iterations": max_iter, "spread": spread, "progress": progress}
+    found = newton(likelihood, start, l2=l2, **stopping)
     # The likelihood may converge while a coefficient runs away: whole steps that gain next to nothing.
     runs_away = bool((np.abs(found.last_step) * spread > 0.05).any())
     inverse = _inverse(found.information + l2 * np.eye(len(kept)))
-    robust, n_clusters = None, 0
-    if clusters is not None:
-        of_stratum = _clusters_of_strata(clusters, strata, full.informative)
-        n_clusters = len(np.unique(of_stratum[full.informative]))
-        sums = np.zeros((int(of_stratum.max(initial=0)) + 1, len(kept)))
-        np.add.at(sums, of_stratum, likelihood.scores(found.beta))
-        robust = _spread_out(inverse @ (sums.T @ sums) @ inverse, kept, unit, x.shape[1])
+    used = full.informative
+    shares = likelihood.row_scores(found.beta) if by_rows else likelihood.scores(found.beta)[used]
+    if clusters is None:
+        of_share = np.arange(len(shares))
+    else:
+        of_share = clusters if by_rows else _clusters_of_strata(clusters, strata, used)[used]
+    names, of_share = np.unique(of_share, return_inverse=True)
+    n_clusters = len(names) if robust or clusters is not None else 0
+    sums = np.zeros((len(names), len(kept)))
+    np.add.at(sums, of_share, shares)
+    sandwich = _spread_out(inverse @ (sums.T @ sums) @ inverse, kept, unit, x.shape[1])
+    influence = np.zeros((len(shares), x.shape[1]))
+    influence[:, kept] = shares @ inverse / unit
+    weight = np.ones(len(used)) if weights is None else weights
+    observed = (likelihood.scores(found.beta) / np.where(used, weight, 1.0)[:, None])[used] * unit
+    schoenfeld = np.full((len(observed), x.shape[1]), np.nan)
+    schoenfeld[:, kept] = observed
+    residuals = {"martingale": likelihood.excess(found.beta), "schoenfeld": schoenfeld, "dfbeta": influence}
     coef = np.full(x.shape[1], np.nan)
     coef[kept] = found.beta / unit
     return Estimate(
         coef,
         _spread_out(inverse, kept, unit * math.sqrt(mass), x.shape[1]),
-        robust,
+        sandwich if n_clusters else None,
+        residuals,
         aliased,
         mass * found.value,
         mass * null,

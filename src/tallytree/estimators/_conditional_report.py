@@ -1,34 +1,62 @@
-"""What a fitted conditional logistic regression says: tests and tables, and answers about new rows."""
+"""What a fitted conditional logistic regression says: tests, criteria, residuals and tables."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from difflib import get_close_matches
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from ..arrays import Float64
 from ..errors import ParameterError
-from ..learn.conditional import ConditionalLikelihood, strata_of_groups
-from ._bag_model import CountLikelihood
-from ._bags import TwoClasses, make_bags, refuse_without_groups, rows_of
-from ._conditional_fit import cases_per_group
-from ._formula import COVARIATES, OFFSET, RESPONSE, STRATA, is_table
+from ._bags import ShowsAnswers, confidence_level, rows_of
+
+_RESIDUALS = ("martingale", "schoenfeld", "dfbeta")
+_STATSMODELS = {
+    "params": "coef_",
+    "bse": "standard_errors_",
+    "tvalues": "z_",
+    "pvalues": "p_values_",
+    "llf": "log_likelihood_",
+    "llnull": "log_likelihood_null_",
+    "aic": "aic_",
+    "bic": "bic_",
+    "nobs": "n_rows_used_",
+}
 
 
-def confidence_level(level: Any) -> float:
-    """Validate a confidence level: a number between 0 and 1."""
-    return checks.real("level", level, 0.0, math.nextafter(1.0, 0.0), strict=True)
+class ChiSquareTest(NamedTuple):
+    """A statistic, the degrees of freedom of its chi-square distribution, and the probability above it."""
+
+    statistic: float
+    df: int
+    p_value: float
+
+    def __str__(self) -> str:
+        return f"{self.statistic:.3f} on {self.df} df, p {_equals(self.p_value)}"
 
 
-class ConditionalReport(TwoClasses):
-    """Mixin of :class:`ConditionalLogit`: tests and tables, and answers for rows of covariates or for tables."""
+def _chi_square(statistic: float, df: int) -> ChiSquareTest:
+    return ChiSquareTest(statistic, df, float(stats.chi2.sf(statistic, df)))
+
+
+class ConditionalReport(ShowsAnswers):
+    """Mixin of :class:`ConditionalLogit`: tests, criteria, residuals and tables, also by the names of statsmodels."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _STATSMODELS and name != "cov_params":
+            return super().__getattr__(name)
+        check_is_fitted(self)
+        return (lambda: self.covariance_) if name == "cov_params" else getattr(self, _STATSMODELS[name])
+
+    def _answers_html(self) -> str:
+        return self.summary()._repr_html_()
 
     def _names(self, chosen: Any) -> list[str]:
         """Names of some of the columns."""
@@ -81,13 +109,15 @@ class ConditionalReport(TwoClasses):
         """
         return self.summary().p_values
 
-    def conf_int(self, level: float | None = None) -> Float64:
+    def conf_int(self, level: float | None = None, *, alpha: float | None = None) -> Float64:
         """Wald confidence intervals, (n_features, 2).
 
         Parameters
         ----------
         level : float, optional
             Coverage; default that of the estimator.
+        alpha : float, optional
+            One minus the coverage, as statsmodels counts.
 
         Returns
         -------
@@ -112,10 +142,85 @@ class ConditionalReport(TwoClasses):
         >>> model.conf_int(0.9).round(2)
         array([[-1.32,  2.71]])
         """
+        if alpha is not None:
+            if level is not None:
+                raise ParameterError("Give `level` or `alpha`, which is 1 - level; both arrived.")
+            level = 1.0 - confidence_level(alpha, "alpha")
         return self.summary(level).intervals
 
-    def likelihood_ratio_test(self) -> tuple[float, int, float]:
-        """Statistic, degrees of freedom and p-value against all coefficients zero.
+    @property
+    def _df(self) -> int:
+        return int((~self.aliased_).sum())
+
+    @property
+    def aic_(self) -> float:
+        """Akaike's criterion, ``-2 log L + 2 p``; smaller is better.
+
+        Raises
+        ------
+        ParameterError
+            With a penalty, which makes the number of coefficients no measure of freedom.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        bic_, likelihood_ratio_test
+
+        Examples
+        --------
+        >>> from tallytree.estimators import ConditionalLogit
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=[0, 0, 1, 1, 2, 2])
+        >>> round(model.aic_, 4)
+        5.8191
+        """
+        return self._criterion("aic_", 2.0)
+
+    @property
+    def bic_(self) -> float:
+        """Schwarz's criterion, ``-2 log L + p log(number of cases)``, as R counts; smaller is better.
+
+        Raises
+        ------
+        ParameterError
+            With a penalty, which makes the number of coefficients no measure of freedom.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        aic_, likelihood_ratio_test
+
+        Examples
+        --------
+        >>> from tallytree.estimators import ConditionalLogit
+        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=[0, 0, 1, 1, 2, 2])
+        >>> round(model.bic_, 4)
+        4.9177
+        """
+        return self._criterion("bic_", None)
+
+    def _criterion(self, name: str, price: float | None) -> float:
+        check_is_fitted(self)
+        self._refuse_penalty(f"`{name}`")
+        each = math.log(self.n_cases_) if price is None else price
+        return float(-2.0 * self.log_likelihood_ + each * self._df)
+
+    def _refuse_penalty(self, what: str) -> None:
+        if self.l2 > 0:
+            raise ParameterError(
+                f"{what} is for maximum likelihood; this model has l2 = {self.l2:g}. Fit with l2=0."
+            )
+
+    def likelihood_ratio_test(self, reduced: Any = None) -> ChiSquareTest:
+        """Statistic, degrees of freedom and p-value against a smaller model, or against all coefficients zero.
+
+        Parameters
+        ----------
+        reduced : ConditionalLogit, optional
+            A model with some of the covariates, fitted to the same rows.
 
         Returns
         -------
@@ -123,32 +228,158 @@ class ConditionalReport(TwoClasses):
             Twice the difference of the log-likelihoods.
         df : int
             Degrees of freedom.
-        p : float
+        p_value : float
             Upper tail of the chi-square distribution.
 
         Raises
         ------
+        ParameterError
+            If ``reduced`` was fitted to other rows (missing values of a covariate are a common cause), is no smaller
+            model, or if standard errors are robust: likelihoods then do not say how sure the estimates are.
         NotFittedError
             Before :meth:`fit`.
 
         See Also
         --------
-        summary, conf_int
+        wald_test, aic_, summary
+
+        Examples
+        --------
+        >>> from tallytree.estimators import ConditionalLogit
+        >>> X = np.array([[1.0, 0.2], [0.0, 0.5], [1.0, 0.1], [0.0, 0.9], [0.0, 0.4], [1.0, 0.3]])
+        >>> y, pairs = [1, 0, 1, 0, 1, 0], [0, 0, 1, 1, 2, 2]
+        >>> statistic, df, p = ConditionalLogit().fit(X[:, :1], y, groups=pairs).likelihood_ratio_test()
+        >>> round(statistic, 4), df, round(p, 4)
+        (0.3398, 1, 0.5599)
+        """
+        check_is_fitted(self)
+        if reduced is None:
+            return _chi_square(2.0 * (self.log_likelihood_ - self.log_likelihood_null_), self._df)
+        checks.instance("reduced", reduced, ConditionalReport, ", a fitted ConditionalLogit")
+        check_is_fitted(reduced)
+        for model in (self, reduced):
+            model._refuse_penalty("A likelihood-ratio test")
+            if model.n_clusters_:
+                raise ParameterError(
+                    "A likelihood-ratio test takes the strata as independent, and these models have robust standard "
+                    "errors because they may not be. Use `wald_test` with the names of the terms."
+                )
+        if reduced._fingerprint != self._fingerprint:
+            raise ParameterError(
+                f"`reduced` must be fitted to the same rows, sets, weights and offsets; this model used "
+                f"{self.n_rows_used_} rows and `reduced` {reduced.n_rows_used_}. Drop rows with missing values in any "
+                "covariate of either model, then fit both."
+            )
+        statistic, df = 2.0 * (self.log_likelihood_ - reduced.log_likelihood_), self._df - reduced._df
+        if df <= 0 or statistic < -1e-6 * (1.0 + abs(self.log_likelihood_)):
+            raise ParameterError(
+                f"`reduced` must have some of the covariates of this model and no others; it has "
+                f"{reduced._names(slice(None))}, this one {self._names(slice(None))}. Swap the two, or compare `aic_`."
+            )
+        return _chi_square(max(statistic, 0.0), df)
+
+    def wald_test(self, terms: Any) -> ChiSquareTest:
+        """Test that some coefficients, or combinations of them, are zero; robust where the standard errors are.
+
+        Parameters
+        ----------
+        terms : str, sequence of str or (q, n_features) array_like
+            A covariate, or a term of the formula, whose columns are tested together; several of them; or rows of
+            numbers, each a combination of all coefficients.
+
+        Returns
+        -------
+        statistic : float
+            ``b' V^-1 b`` with the combinations b and their covariance V.
+        df : int
+            Degrees of freedom; coefficients that have no estimate do not count.
+        p_value : float
+            Upper tail of the chi-square distribution.
+
+        Raises
+        ------
+        ParameterError
+            If a name is no covariate and no term, or none of the coefficients has an estimate.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        likelihood_ratio_test, summary
+
+        Examples
+        --------
+        >>> from tallytree.estimators import ConditionalLogit
+        >>> data = {"case": [1, 0, 1, 0, 1, 0], "smoke": [1.0, 0.0, 1.0, 0.0, 0.0, 1.0], "set": [0, 0, 1, 1, 2, 2]}
+        >>> model = ConditionalLogit.from_formula("case ~ smoke + strata(set)", data)
+        >>> model.wald_test("smoke").df
+        1
+        """
+        check_is_fitted(self)
+        given = [terms] if isinstance(terms, str) else terms
+        if isinstance(given, (list, tuple)) and given and all(isinstance(one, str) for one in given):
+            columns = sorted({column for one in given for column in self._columns(one)})
+            rows = np.eye(len(self.coef_))[columns]
+        else:
+            rows = checks.array("terms", given, ("q", len(self.coef_)))
+        rows = rows[~(rows[:, self.aliased_] != 0).any(1)]
+        value, covariance = rows @ np.nan_to_num(self.coef_), rows @ self.covariance_ @ rows.T
+        df = int(np.linalg.matrix_rank(covariance, hermitian=True)) if len(rows) else 0
+        if df == 0:
+            raise ParameterError(
+                f"`terms` must have coefficients with an estimate; none of {terms!r} has one."
+            )
+        return _chi_square(float(value @ np.linalg.pinv(covariance, hermitian=True) @ value), df)
+
+    def _columns(self, name: str) -> list[int]:
+        """Numbers of the columns of a covariate or term."""
+        names = self._names(slice(None))
+        terms = {} if self._design is None else self._design.terms
+        terms = {**terms, **{one: [one] for one in names}}
+        if name not in terms:
+            near = get_close_matches(name, terms, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ParameterError(f"`terms` must be of the model, {list(terms)[:20]}; {name!r} arrived.{hint}")
+        return [names.index(one) for one in terms[name]]
+
+    def residuals(self, kind: str = "martingale") -> Float64:
+        """Residuals of the fit.
+
+        Parameters
+        ----------
+        kind : {"martingale", "schoenfeld", "dfbeta"}
+            "martingale": cases minus expected cases, one per row of the data. "schoenfeld": covariates of the cases
+            minus their expectation, one row per stratum (time) that was used. "dfbeta": by how much a stratum, or a row
+            of survival data, moves the coefficients.
+
+        Returns
+        -------
+        ndarray
+            (n_rows,), with NaN for rows left out because of missing values; (strata, n_features); or one row per
+            stratum used or per row of survival data, and as many columns as covariates.
+
+        Raises
+        ------
+        ParameterError
+            If the kind is another one.
+        NotFittedError
+            Before :meth:`fit`.
+
+        See Also
+        --------
+        summary, wald_test
 
         Examples
         --------
         >>> from tallytree.estimators import ConditionalLogit
         >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
-        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
-        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
-        >>> statistic, df, p = model.likelihood_ratio_test()
-        >>> round(statistic, 4), df, round(p, 4)
-        (0.3398, 1, 0.5599)
+        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=[0, 0, 1, 1, 2, 2])
+        >>> model.residuals().round(4)
+        array([ 0.3333, -0.3333,  0.3333, -0.3333,  0.6667, -0.6667])
         """
         check_is_fitted(self)
-        statistic = 2.0 * (self.log_likelihood_ - self.log_likelihood_null_)
-        df = int((~self.aliased_).sum())
-        return statistic, df, float(stats.chi2.sf(statistic, df))
+        checks.one_of("kind", kind, _RESIDUALS)
+        return np.array(self._residuals[kind])
 
     def summary(self, level: float | None = None) -> CoefficientTable:
         """Coefficients, standard errors, z, p, intervals and the likelihood-ratio test; ``print`` it.
@@ -182,236 +413,25 @@ class ConditionalReport(TwoClasses):
         ('x0',)
         """
         check_is_fitted(self)
-        statistic, df, p = self.likelihood_ratio_test()
         missing = f", {self.n_rows_missing_} with missing values" if self.n_rows_missing_ else ""
         errors = f"robust, {self.n_clusters_} clusters" if self.n_clusters_ else "exact information"
+        independent = ", as if strata were independent" if self.n_clusters_ else ""
+        sets, cases = ("risk sets", "events") if self.is_survival_ else ("strata", "cases")
         dropped = f"{self.n_strata_dropped_} without a case or a control dropped"
         facts = (
-            ("strata", f"{self.n_strata_} used, {dropped}"),
-            ("rows", f"{self.n_rows_used_} used, {self.n_rows_dropped_} dropped with their strata{missing}"),
-            ("cases", str(self.n_cases_)),
+            (sets, f"{self.n_strata_} used, {dropped}"),
+            ("rows", f"{self.n_rows_used_} used, {self.n_rows_dropped_} dropped with their {sets}{missing}"),
+            (cases, str(self.n_cases_)),
             ("standard errors", errors),
             ("log-likelihood", f"{self.log_likelihood_:.6f} (null {self.log_likelihood_null_:.6f})"),
-            ("likelihood-ratio test", f"{statistic:.3f} on {df} df, p {_equals(p)}"),
+            ("likelihood-ratio test", f"{self.likelihood_ratio_test()}{independent}"),
         )
-        title, names = "Conditional logistic regression, exact likelihood", tuple(self._names(slice(None)))
+        kind = (
+            "Cox regression, exact partial" if self.is_survival_ else "Conditional logistic regression, exact"
+        )
+        title, names = f"{kind} likelihood", tuple(self._names(slice(None)))
         given = confidence_level(self.level if level is None else level)
         return CoefficientTable(title, names, self.coef_, self.standard_errors_, given, facts)
-
-    def _linear(self, X: Any, offset: ArrayLike | None) -> Float64:
-        """``X @ coef_ + offset``, from covariates or from a table with the columns of the formula."""
-        check_is_fitted(self)
-        known: Float64 | None = None
-        if self._design is not None and is_table(X) and not self._is_design(X):
-            X, known = self._design.new(X, COVARIATES, OFFSET)
-        x = validate_data(self, X, dtype=np.float64, reset=False)
-        if offset is not None:
-            known = checks.array("offset", offset, (len(x),))
-        return np.asarray(x @ np.nan_to_num(self.coef_) + (0.0 if known is None else known))
-
-    def _is_design(self, X: Any) -> bool:
-        """Whether a table holds the columns of the design matrix itself."""
-        assert self._design is not None
-        names = self.feature_names_in_.tolist()
-        return hasattr(X, "columns") and list(X.columns) == names and not self._design.has(OFFSET)
-
-    def decision_function(self, X: ArrayLike, offset: ArrayLike | None = None) -> Float64:
-        """Linear predictor ``X @ coef_ + offset + intercept_``, (n_rows,); `offset` is 0 unless given.
-
-        After :meth:`from_formula` X may be a table with the formula's columns, here and in all other methods.
-
-        Parameters
-        ----------
-        X : (n_rows, n_features) array_like
-            Covariates.
-        offset : (n_rows,) array_like, optional
-            Added to the linear predictor.
-
-        Returns
-        -------
-        ndarray, (n_rows,)
-            Log-odds.
-
-        Raises
-        ------
-        ParameterError
-            If the arguments do not fit each other; the message says what was required.
-        NotFittedError
-            Before :meth:`fit`.
-
-        See Also
-        --------
-        predict, predict_proba
-
-        Examples
-        --------
-        >>> from tallytree.estimators import ConditionalLogit
-        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
-        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
-        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
-        >>> model.decision_function([[0.0], [1.0]], offset=[-model.intercept_, -model.intercept_]).round(4)
-        array([0.    , 0.6931])
-        """
-        return np.asarray(self._linear(X, offset) + self.intercept_)
-
-    def predict_proba(
-        self,
-        X: ArrayLike,
-        groups: ArrayLike | None = None,
-        n_cases: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-    ) -> Float64:
-        """Probabilities of control and case, (n_rows, 2).
-
-        Parameters
-        ----------
-        X : (n_rows, n_features) array
-            Covariates.
-        groups : (n_rows,) array, optional
-            With strata the answer is exact: P(case) given how many of the stratum are cases. Without them the
-            probabilities rest on `intercept_`. With `n_cases` and a table the strata of the formula are taken.
-        n_cases : int or (n_groups,) array, optional
-            Cases per stratum, in the order of the sorted labels, 1 by default.
-        offset : (n_rows,) array, optional
-            Known part of the linear predictor.
-
-        Returns
-        -------
-        ndarray, (n_rows, 2)
-            Columns as ``classes_``.
-
-        Raises
-        ------
-        ParameterError
-            If the arguments do not fit each other; the message says what was required.
-        NotFittedError
-            Before :meth:`fit`.
-
-        See Also
-        --------
-        decision_function, predict
-
-        Examples
-        --------
-        >>> from tallytree.estimators import ConditionalLogit
-        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
-        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
-        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
-        >>> model.predict_proba([[1.0], [0.0]], groups=[0, 0], n_cases=1)[:, 1].round(4)
-        array([0.6667, 0.3333])
-        """
-        eta = self.decision_function(X, offset)
-        if groups is None and n_cases is not None and self._design is not None and is_table(X):
-            groups = self._design.new(X, STRATA)[0]
-        if groups is None:
-            if n_cases is not None:
-                raise ParameterError("`n_cases` says how many cases each group has; pass `groups` too.")
-            return self._both(eta)
-        bags = make_bags(groups, len(eta), alone=False)
-        positive = CountLikelihood(bags, cases_per_group(n_cases, bags.sizes)).posterior(eta)
-        return np.column_stack([1.0 - positive, positive])
-
-    def predict(self, X: ArrayLike, offset: ArrayLike | None = None) -> NDArray[Any]:
-        """Class of every row, by the sign of :meth:`decision_function`.
-
-        Parameters
-        ----------
-        X : (n_rows, n_features) array_like
-            Covariates.
-        offset : (n_rows,) array_like, optional
-            Added to the linear predictor.
-
-        Returns
-        -------
-        ndarray, (n_rows,)
-            Entries of ``classes_``.
-
-        Raises
-        ------
-        ParameterError
-            If the arguments do not fit each other; the message says what was required.
-        NotFittedError
-            Before :meth:`fit`.
-
-        See Also
-        --------
-        predict_proba, decision_function
-
-        Examples
-        --------
-        >>> from tallytree.estimators import ConditionalLogit
-        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
-        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
-        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
-        >>> model.predict(X).shape
-        (6,)
-        """
-        return self._labels(self.decision_function(X, offset))
-
-    def log_likelihood(
-        self,
-        X: ArrayLike,
-        y: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-    ) -> float:
-        """Conditional log-likelihood of other data at `coef_`; `y` and `groups` may be left out for a table.
-
-        Parameters
-        ----------
-        X : (n_rows, n_features) array_like
-            Covariates.
-        y : (n_rows,) array_like, optional
-            Case or control.
-        groups : (n_rows,) array_like, optional
-            Stratum of every row.
-        offset : (n_rows,) array_like, optional
-            Added to the linear predictor.
-
-        Returns
-        -------
-        float
-            In nats.
-
-        Raises
-        ------
-        ParameterError
-            If the arguments do not fit each other; the message says what was required.
-        NotFittedError
-            Before :meth:`fit`.
-
-        See Also
-        --------
-        fit, likelihood_ratio_test
-
-        Examples
-        --------
-        >>> from tallytree.estimators import ConditionalLogit
-        >>> X = np.array([[1.0], [0.0], [1.0], [0.0], [0.0], [1.0]])
-        >>> pairs = np.array([0, 0, 1, 1, 2, 2])
-        >>> model = ConditionalLogit().fit(X, [1, 0, 1, 0, 1, 0], groups=pairs)
-        >>> round(model.log_likelihood(X, [1, 0, 1, 0, 1, 0], groups=pairs), 4)
-        -1.9095
-        """
-        eta = self._linear(X, offset)
-        if self._design is not None and is_table(X):
-            if y is None and not self._design.has(RESPONSE):
-                raise ParameterError(
-                    "Formulas with `Surv` have no `log_likelihood` of new data; pass `y` and `groups`."
-                )
-            y = self._design.new(X, RESPONSE)[0] if y is None else y
-            groups = self._design.new(X, STRATA)[0] if groups is None else groups
-        if y is None:
-            raise ParameterError("`y` must hold the class of every row; none arrived.")
-        if groups is None and self.has_groups_:
-            refuse_without_groups(type(self).__name__, "log_likelihood")
-        answer = column_or_1d(y)
-        if answer.shape != eta.shape or not np.isin(answer, self.classes_).all():
-            raise ParameterError(
-                f"`y` must hold {len(eta)} labels of {self.classes_}; {checks.describe(answer)} arrived."
-            )
-        strata = strata_of_groups(make_bags(groups, len(eta), alone=False).codes, answer == self.classes_[1])
-        return ConditionalLikelihood(np.zeros((len(eta), 0)), strata, eta).value(np.zeros(0))
 
 
 def _equals(p: float) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,22 @@ class Specification:
     def has(self, part: str) -> bool:
         """Whether the formula has strata, clusters, an offset, a survival time."""
         return part in self.specs
+
+    @property
+    def terms(self) -> dict[str, list[str]]:
+        """Columns of the covariates by the names of their terms, and of variables that are terms by themselves."""
+        spec = self.specs[COVARIATES]
+        names = list(spec.column_names)
+        terms = {str(term): [names[i] for i in places] for term, places in spec.term_indices.items()}
+        for term, places in spec.term_indices.items():
+            variables = {
+                str(v)
+                for v in spec.term_variables.get(term, ())
+                if any(role.value == "value" for role in v.roles)
+            }
+            if len(term.factors) == 1 and len(variables) == 1:
+                terms.setdefault(variables.pop(), [names[i] for i in places])
+        return {name: columns for name, columns in terms.items() if columns != ["Intercept"]}
 
     def new(self, data: Any, *parts: str) -> list[Any]:
         """Parts of the formula for new data, None for one that it does not have; missing values are refused."""
@@ -107,16 +123,29 @@ def caller_names(context: Any, frames: int) -> Mapping[str, Any]:
 
 
 def read_formula(
-    formula: Any, table: Any, complete: tuple[str, ...], context: Mapping[str, Any]
+    formula: Any,
+    table: Any,
+    complete: tuple[str, ...],
+    context: Mapping[str, Any],
+    named: Mapping[str, Sequence[str]],
 ) -> tuple[Specification, dict[str, Any], NDArray[np.int64]]:
     """The specification, the values of every part of the formula, and the rows where nothing is missing.
 
     Factors are coded by treatment contrasts against their first level, as if an intercept were there, and the
     intercept is dropped: it cancels within every stratum. Columns named in `complete` must be present too.
-    Names that are no columns are looked up in `context`, then among formulaic's own.
+    Names that are no columns are looked up in `context`, then among formulaic's own. `named` has columns of strata and
+    clusters that are not in the formula.
     """
     formulaic, pd = _packages()
     parts = parts_of(formulaic, formula)
+    for part, columns in named.items():
+        if columns and part in parts:
+            raise ParameterError(
+                f"Give the columns of `{part}(...)` once: {', '.join(map(repr, columns))} as an argument and a term of "
+                f"the formula {formula!r} arrived."
+            )
+        if columns:
+            parts[part] = [_own(part, ", ".join(f"`{column}`" for column in columns) + ")")]
     absent = set(np.flatnonzero(pd.isna(table[list(complete)]).any(axis=1)).tolist()) if complete else set()
     spec = formulaic.ModelSpec.from_spec(formulaic.Formula(**parts), na_action="drop")
     required = f"`data` must hold the columns of the formula {formula!r}"
@@ -237,7 +266,31 @@ def transforms() -> dict[str, Any]:
 
     known = {STRATA: strata, CLUSTER: strata, OFFSET: offset, SURVIVAL: survival}
     known[RESPONSE] = stateful_transform(response)
-    return {_OWN + name: transform for name, transform in known.items()}
+    own = {_OWN + name: transform for name, transform in known.items()}
+    return {**own, "factor": factor, "relevel": relevel}
+
+
+def factor(values: Any, levels: Any = None, ref: Any = None) -> Any:
+    """A column of categories, as ``factor`` of R: its levels in order, or with another one as the reference."""
+    import pandas as pd
+    from formulaic.transforms import C
+    from formulaic.transforms.contrasts import TreatmentContrasts
+
+    column = pd.Series(values)
+    known = list(levels) if levels is not None else pd.Categorical(column).categories.tolist()
+    if ref is None:
+        return C(values, levels=levels)
+    if ref not in known:
+        raise ParameterError(
+            f"`ref` must be one of the levels of the column, {known[:12]}; {ref!r} arrived. It is the level that the "
+            "others are compared with."
+        )
+    return C(values, TreatmentContrasts(base=ref), levels=levels)
+
+
+def relevel(values: Any, ref: Any) -> Any:
+    """A column of categories with another reference level, as ``relevel`` of R."""
+    return factor(values, ref=ref)
 
 
 def _numbers(values: Any) -> Any:

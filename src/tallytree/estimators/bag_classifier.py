@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from .. import checks
 from ..arrays import Float64
-from ._bag_model import BagLikelihood, BagModel, BagPotential, start_values
+from ._bag_model import LEARNED, BagLikelihood, BagModel, BagPotential, RateLikelihood, start_values
 from ._bags import Bags, bag_answers, bag_shares, binary_labels, make_bags, refuse_without_groups
 
 
@@ -33,7 +33,8 @@ class BagClassifier(BagModel):
         ``f^(0) = exp(-(c/n)^2 / 2 sigma^2)``, ``f^(1) = exp(-(mu - c/n)^2 / 2 sigma^2)`` on the active
         fraction. "free": two tables, linear between `n_knots` knots of the fraction, are learned.
     rate, leak : float
-        Of "noisy-or".
+        Of "noisy-or". With ``rate="learned"`` every instance has a rate of its own, ``1 / (1 + exp(-x_d . v - c))``
+        (section 4.2.1 there), whose weights are learned together with those of the instances under the same `l2`.
     mu, sigma : float
         Of "normal".
     n_knots : int
@@ -50,6 +51,9 @@ class BagClassifier(BagModel):
         Of L-BFGS.
     random_state : int, RandomState or None
         Of the random starts.
+    progress : bool or callable
+        Show the steps of the fit, or call a function with the step, the mean log-likelihood less the penalties and the
+        norm of the gradient.
 
     Attributes
     ----------
@@ -57,6 +61,8 @@ class BagClassifier(BagModel):
         w.
     intercept_ : float
         b.
+    rate_coef_, rate_intercept_ : (n_features,) array, float
+        v and c, where the rates are learned.
     knots_ : (2, n_knots) array
         Learned log-tables of "free" for negative and positive bags.
     classes_ : (2,) array
@@ -100,7 +106,7 @@ class BagClassifier(BagModel):
     __metadata_request__score: ClassVar = {"groups": True}
 
     potential: str = "at-least-one"
-    rate: float = 0.9
+    rate: Any = 0.9
     leak: float = 0.01
     mu: float = 0.5
     sigma: float = 0.2
@@ -113,6 +119,7 @@ class BagClassifier(BagModel):
     tol: float = 1e-6
     max_iter: int = 500
     random_state: Any = None
+    progress: Any = False
 
     def fit(
         self,
@@ -164,27 +171,46 @@ class BagClassifier(BagModel):
         bags = self._bags_of_fit(groups, x.shape[0])
         shares = bag_shares(sample_weight, bags)
         self.classes_, positive = binary_labels(bag_answers(y, bags), shares > 0)
-        likelihood, tables = BagLikelihood(bags, potential), start_values(potential)
+        likelihood = self._likelihood(bags, potential, x)
+        more, penalty = start_values(potential), np.full(1, self.table_l2)
+        if self.rate == LEARNED:
+            # Rates begin near 0.9: from one start, the weights of instances and of their rates would move together.
+            p = x.shape[1]
+            more, penalty = np.append(np.zeros(p), 2.2), np.append(np.full(p, self.l2), 0.0)
         rng = check_random_state(self.random_state)
         loss, found = partial(likelihood.loss, positive=positive, observed=shares), []
         for attempt in range(self.n_init):
             scale = 0.0 if attempt == 0 else 1.0 / np.sqrt(x.shape[1])
             weights = scale * rng.standard_normal(x.shape[1])
-            found.append(self._minimised(x, loss, weights, tables, self.table_l2))
-        self.knots_ = self._accept(min(found, key=lambda fit: fit.fun), shares).reshape(2, -1)
+            found.append(self._minimised(x, loss, weights, more, penalty))
+        learned = self._accept(min(found, key=lambda fit: fit.fun), shares)
+        if self.rate == LEARNED:
+            self.rate_coef_, self.rate_intercept_ = learned[:-1], float(learned[-1])
+        else:
+            self.knots_ = learned.reshape(2, -1)
         self.has_groups_ = groups is not None
         return self
+
+    def _likelihood(self, bags: Bags, potential: BagPotential, x: Any) -> Any:
+        return RateLikelihood(bags, self.leak, x) if self.rate == LEARNED else BagLikelihood(bags, potential)
+
+    @property
+    def _learned(self) -> Float64:
+        """What was learned beside weights and intercept."""
+        if self.rate == LEARNED:
+            return np.append(self.rate_coef_, self.rate_intercept_)
+        return np.asarray(self.knots_.reshape(-1))
 
     def _potential(self) -> BagPotential:
         return BagPotential(self.potential, self.rate, self.leak, self.mu, self.sigma, self.n_knots)
 
-    def _scores(self, X: Any, groups: ArrayLike | None, method: str) -> tuple[Float64, BagLikelihood]:
+    def _scores(self, X: Any, groups: ArrayLike | None, method: str) -> tuple[Float64, Any]:
         check_is_fitted(self)
         if groups is None and self.has_groups_:
             refuse_without_groups(type(self).__name__, method)
         x = self._covariates(X)
         bags = make_bags(groups, x.shape[0], alone=True)
-        return self._linear_scores(x), BagLikelihood(bags, self._potential())
+        return self._linear_scores(x), self._likelihood(bags, self._potential(), x)
 
     def decision_function(self, X: Any, groups: ArrayLike | None = None) -> Float64:
         """Log-odds of the second class for every bag, (n_bags,).
@@ -224,7 +250,7 @@ class BagClassifier(BagModel):
 
     def _log_odds(self, X: Any, groups: ArrayLike | None, method: str) -> tuple[Float64, Bags]:
         theta, likelihood = self._scores(X, groups, method)
-        return likelihood.log_odds(theta, self.knots_.reshape(-1)), likelihood.bags
+        return likelihood.log_odds(theta, self._learned), likelihood.bags
 
     def predict_proba(self, X: Any, groups: ArrayLike | None = None) -> Float64:
         """Probabilities of both classes for every bag, (n_bags, 2).
@@ -385,9 +411,9 @@ class BagClassifier(BagModel):
         array([0., 1.])
         """
         theta, likelihood = self._scores(X, groups, "instance_probabilities")
-        knots = self.knots_.reshape(-1)
-        odds = likelihood.log_odds(theta, knots)
+        more = self._learned
+        odds = likelihood.log_odds(theta, more)
         share = expit(odds)
         if y is not None:
             share = (bag_answers(y, likelihood.bags) == self.classes_[1]).astype(np.float64)
-        return likelihood.active(theta, knots, share)
+        return np.asarray(likelihood.active(theta, more, share))

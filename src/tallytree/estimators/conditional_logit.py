@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,27 +13,29 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from .. import checks
-from ..arrays import Float64
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from ..learn.conditional import Strata, risk_sets, strata_of_groups
 from ..learn.fixed_counts import balancing_shift
 from ..learn.statistics import row_weights
+from ..learn.strata import Strata, fingerprint, risk_sets, strata_of_groups
 from ._bags import (
     CollinearityWarning,
     MissingGroupsWarning,
-    ShowsAnswers,
     bag_answers,
+    columns_by_name,
+    confidence_level,
     make_bags,
     warn,
     warn_without_groups,
 )
+from ._conditional_answers import ConditionalAnswers
 from ._conditional_fit import control_and_case, estimate, repeated_rows
-from ._conditional_report import ConditionalReport, confidence_level
+from ._conditional_report import ConditionalReport
 from ._formula import Specification, caller_names, read_formula, table_of
 
 
 @dataclass(eq=False, repr=False)
-class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type: ignore[misc]
+class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  # type: ignore[misc]
     r"""Conditional logistic regression for matched sets, exactly, with any number of cases per set.
 
     ``L(beta) = prod_s exp(sum_{cases} x_i . beta) / e_{k_s}(exp(x_i . beta), i in s)``
@@ -54,6 +56,11 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
     case : label, optional
         Which label of `y` is the case. Default: the larger of two numbers. Text needs it: labels such as "case"
         and "control" are refused without it because the alphabet would decide, others give a warning.
+    robust : bool
+        Standard errors that trust no model of the dependence: the sandwich over strata, or over rows of survival times;
+        with a `cluster` in the fit it is taken over clusters in any case.
+    progress : bool or callable
+        Show the steps of the fit, or call a function with the step, the log-likelihood and the norm of the gradient.
 
     Attributes
     ----------
@@ -63,11 +70,15 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
     standard_errors_ : (n_features,) array
         Roots of the diagonal of `covariance_`; 0 where `coef_` is NaN.
     covariance_ : (n_features, n_features) array
-        Inverse of the exact information, or the cluster-robust covariance where the fit had a `cluster`.
+        Inverse of the exact information, or the robust covariance where the fit was `robust` or had a `cluster`.
     naive_covariance_ : (n_features, n_features) array
         Inverse of the exact information, always.
     log_likelihood_, log_likelihood_null_ : float
         At `coef_` and at zero.
+    aic_, bic_ : float
+        Criteria of Akaike and Schwarz.
+    is_survival_ : bool
+        Whether the fit was to survival times, which have no classes and no intercept.
     intercept_ : float
         Chosen so that the predicted number of training cases is right without strata; the likelihood knows no
         intercept, and this one is used only by predictions without `groups`.
@@ -95,7 +106,9 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
 
     Notes
     -----
-    Cost: per Newton step one batched inference and p Hessian products, O(n) each.
+    Cost: per Newton step one batched inference and p Hessian products, O(n) each; O(n log n) in all for n untied times.
+
+    The names of statsmodels' results (``params``, ``bse``, ``pvalues``, ``llf``, ``cov_params()`` ...) work, too.
 
     Without `groups` all rows are one stratum and a warning says so (:class:`MissingGroupsWarning`). In
     cross-validation `groups` must be routed::
@@ -128,9 +141,8 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
     max_iter: int = 50
     level: float = 0.95
     case: Any = None
-
-    def _answers_html(self) -> str:
-        return self.summary()._repr_html_()
+    robust: bool = False
+    progress: Any = False
 
     def fit(
         self,
@@ -146,7 +158,8 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
         Parameters
         ----------
         X : (n_rows, n_features) array
-            Covariates, no column of ones.
+            Covariates, no column of ones. Of a table the other arguments may name columns, which are then no
+            covariates: ``fit(table, "case", groups="set")``.
         y : (n_rows,) array
             Two classes; see `case` for which one is the case.
         groups : (n_rows,) array, optional
@@ -183,6 +196,9 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
         >>> model.coef_.round(4)  # log(2): in two of three pairs the case has the larger value
         array([0.6931])
         """
+        X, y, groups, offset, sample_weight, cluster = columns_by_name(
+            X, y=y, groups=groups, offset=offset, sample_weight=sample_weight, cluster=cluster
+        )
         if groups is None:
             taken = "all rows are taken as one stratum"
             warn_without_groups(type(self).__name__, taken, "groups=np.zeros(len(X))")
@@ -192,7 +208,7 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
         self, X: Any, y: Any, groups: Any, offset: Any, sample_weight: Any, cluster: Any
     ) -> ConditionalLogit:
         x, answer = validate_data(self, X, y, dtype=np.float64)
-        self.classes_, cases = control_and_case(answer, self.case)
+        classes, cases = control_and_case(answer, self.case)
         known = None if offset is None else checks.array("offset", offset, (len(x),))
         rows, weights = np.arange(len(x)), None
         if groups is None:
@@ -204,7 +220,7 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
             given = None if sample_weight is None else bag_answers(sample_weight, bags, "sample_weight")
             weights = row_weights(given, bags.n_bags, name="sample_weight")
         self._fit(x, strata, known, weights, cluster)
-        self.has_groups_ = groups is not None
+        self.classes_, self.has_groups_ = classes, groups is not None
         self.intercept_ = self._matching_intercept(
             x[rows], known if known is None else known[rows], cases[rows]
         )
@@ -219,6 +235,7 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
         entry: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        cluster: ArrayLike | None = None,
     ) -> ConditionalLogit:
         """Fit the exact (discrete) partial likelihood of Cox to survival times with ties.
 
@@ -227,7 +244,7 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
         Parameters
         ----------
         X : (n_rows, n_features) array
-            Covariates.
+            Covariates. Of a table the other arguments may name columns, which are then no covariates.
         time : (n_rows,) array
             Time of event or censoring.
         event : (n_rows,) array of 0 and 1
@@ -240,6 +257,9 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
             Known part of the linear predictor.
         sample_weight : (n_rows,) array of whole numbers, optional
             How often each row occurs.
+        cluster : (n_rows,) array, optional
+            Labels of rows that may be dependent, for instance those of one person: standard errors come from the
+            sandwich over their sums of row scores, as Lin and Wei have it.
 
         Returns
         -------
@@ -253,7 +273,12 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
 
         See Also
         --------
-        fit, from_formula
+        fit, from_formula, hazard_ratio
+
+        Notes
+        -----
+        Curves of survival probabilities are the task of packages such as lifelines: the partial likelihood leaves the
+        baseline hazard open.
 
         Examples
         --------
@@ -261,6 +286,10 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
         >>> model.n_strata_, model.n_cases_
         (2, 2)
         """
+        X, time, event, groups, entry, offset, sample_weight, cluster = columns_by_name(
+            X, time=time, event=event, groups=groups, entry=entry, offset=offset,
+            sample_weight=sample_weight, cluster=cluster,
+        )  # fmt: skip
         x = validate_data(self, X, dtype=np.float64)
         times = checks.array("time", time, (len(x),))
         seen = checks.flags("event", event, len(x))
@@ -271,10 +300,14 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
         x, times, cases = x[rows], times[rows], seen[rows]
         known, started = (None if v is None else v[rows] for v in (known, started))
         codes = None if codes is None else codes[rows]
-        self.classes_ = np.array([0, 1])
-        self._fit(x, risk_sets(times, cases, started, codes), known, None, None)
+        clusters = (
+            None if cluster is None else make_bags(cluster, len(seen), alone=False, name="cluster").codes
+        )
+        members = None if clusters is None else clusters[rows]
+        self._fit(x, risk_sets(times, cases, started, codes), known, None, members, survival=True)
+        of_rows = np.bincount(rows, self._residuals["martingale"], len(seen))
+        self._residuals["martingale"] = np.asarray(of_rows, np.float64)
         self.has_groups_ = groups is not None
-        self.intercept_ = self._matching_intercept(x, known, cases)
         return self
 
     @classmethod
@@ -283,6 +316,7 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
         formula: str,
         data: Any,
         *,
+        groups: str | Sequence[str] | None = None,
         sample_weight: str | None = None,
         cluster: str | None = None,
         context: int | Mapping[str, Any] | None = 0,
@@ -296,11 +330,13 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
         Parameters
         ----------
         formula : str
-            Response, covariates (formulaic's syntax: ``a:b``, ``C(a)``, names in backticks), ``strata(...)``,
-            ``cluster(...)`` and ``offset(...)``, which may hold expressions; ``Surv(entry, time, event)`` for delayed
-            entry.
+            Response, covariates (formulaic's syntax: ``a:b``, ``C(a)``, names in backticks; ``factor(a)`` and
+            ``relevel(a, ref="b")`` as in R), ``strata(...)``, ``cluster(...)`` and ``offset(...)``, which may hold
+            expressions; ``Surv(entry, time, event)`` for delayed entry.
         data : DataFrame, mapping of columns, Arrow or Polars table
             Rows with a missing value in any column used are left out and counted in `n_rows_missing_`.
+        groups : str or sequence of str, optional
+            Column of the strata, or columns whose combinations they are; ``strata(...)`` in the formula does the same.
         sample_weight, cluster : str, optional
             Columns with the weights and clusters of :meth:`fit`; ``cluster(...)`` in the formula does the same.
         context : int or mapping, optional
@@ -329,28 +365,31 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
         >>> ConditionalLogit.from_formula("case ~ x + strata(set)", data).coef_.round(4)
         array([0.6931])
         """
-        extra = tuple(name for name in (sample_weight, cluster) if name is not None)
         table = table_of(data)
-        for name in extra:
-            if not isinstance(name, str) or name not in table:
+        strata = list(groups) if isinstance(groups, (list, tuple)) else [groups]
+        for name in (*strata, sample_weight, cluster):
+            if name is not None and (not isinstance(name, str) or name not in table):
                 raise ParameterError(f"`data` must hold the column {name!r}; {list(table.columns)} arrived.")
-        design, parts, rows = read_formula(formula, table, extra, caller_names(context, 1))
+        complete = () if sample_weight is None else (sample_weight,)
+        named: dict[str, list[str]] = {
+            "strata": [str(name) for name in strata if name is not None],
+            "cluster": [cluster] if cluster else [],
+        }
+        design, parts, rows = read_formula(formula, table, complete, caller_names(context, 1), named)
         model = cls(**parameters)
         x = parts["covariates"]
         if x.shape[1] == 0:
             raise ParameterError(f"`formula` must name a covariate beside strata; {formula!r} arrived.")
-        weights, clusters = (name and table[name].to_numpy()[rows] for name in (sample_weight, cluster))
-        if "cluster" in parts:
-            if clusters is not None:
-                raise ParameterError(
-                    f"Give `cluster` once: the argument {cluster!r} and a term of the formula {formula!r} arrived."
-                )
-            clusters = parts["cluster"]
-        groups, known = parts.get("strata"), parts.get("offset")
+        weights = sample_weight and table[sample_weight].to_numpy()[rows]
+        groups, known, clusters = parts.get("strata"), parts.get("offset"), parts.get("cluster")
         if "survival" in parts:
-            if clusters is not None:
-                raise ParameterError("`cluster` goes with matched sets, not with `Surv`; leave it out.")
-            model.fit_survival(x, groups=groups, offset=known, sample_weight=weights, **parts["survival"])
+            others: dict[str, Any] = {
+                "groups": groups,
+                "offset": known,
+                "sample_weight": weights,
+                "cluster": clusters,
+            }
+            model.fit_survival(x, **others, **parts["survival"])
         else:
             if groups is None:
                 warn(
@@ -360,6 +399,8 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
                 )
             model._fit_sets(x, parts["response"], groups, known, weights, clusters)
         model.n_rows_missing_ = len(table) - len(rows)
+        model._fingerprint += fingerprint(rows)
+        model._residuals["martingale"] = _scattered(model._residuals["martingale"], rows, len(table))
         model.formula_ = formula
         model._design = design
         return model
@@ -371,14 +412,16 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
         offset: Float64 | None,
         weights: Float64 | None,
         cluster: Any,
+        survival: bool = False,
     ) -> None:
         confidence_level(self.level)
         checks.real("l2", self.l2, 0.0)
         checks.real("tol", self.tol, 0.0, strict=True)
         checks.integer("max_iter", self.max_iter, 1)
+        checks.flag("robust", self.robust)
         settings = (self.l2, self.tol, self.max_iter)
         codes = None if cluster is None else make_bags(cluster, len(x), alone=False, name="cluster").codes
-        found = estimate(x, strata, *settings, offset, weights, codes)
+        found = estimate(x, strata, *settings, offset, weights, codes, self.robust, survival, self.progress)
         if found.aliased.any():
             names = self._names(found.aliased)
             listed = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if names[20:] else "")
@@ -395,6 +438,13 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
                 ConvergenceWarning,
             )
         used = found.likelihood
+        self.is_survival_ = survival
+        for name in {"classes_", "intercept_"} & set(self.__dict__):  # of an earlier fit to matched sets
+            delattr(self, name)
+        self._residuals = dict(found.residuals)
+        nothing = np.zeros(0)
+        parts = (nothing if part is None else part for part in (offset, weights))
+        self._fingerprint = strata._fingerprint() + fingerprint(*parts)
         self.coef_, self.aliased_, self.n_iter_ = found.coef, found.aliased, found.search.n_iterations
         self.log_likelihood_, self.log_likelihood_null_ = found.value, found.null
         self.naive_covariance_ = found.covariance
@@ -410,3 +460,10 @@ class ConditionalLogit(ShowsAnswers, ConditionalReport, BaseEstimator):  # type:
         eta = x @ np.nan_to_num(self.coef_) + (0.0 if offset is None else offset)
         k = int(cases.sum())
         return 0.0 if k in (0, len(x)) else balancing_shift(eta, k)
+
+
+def _scattered(values: Float64, rows: Ints, n: int) -> Float64:
+    """Values of some rows among NaN for the others."""
+    out = np.full(n, np.nan)
+    out[rows] = values
+    return out

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
 from .. import checks, display
+from .._progress import Progress, check_progress
 from ..arrays import Float64
 from ..errors import InfeasibleError, ParameterError
 from ..learn.densities import CountTrainer, Density, TreeTrainer, cluster
@@ -58,6 +59,9 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         Values above it count as 1; None: the data must be 0 and 1.
     random_state : int, RandomState or None
         Of random structures, of the mixture's start and of :meth:`sample`.
+    progress : bool or callable
+        Show the steps of the fit, or call a function with the step, the mean log-likelihood and the norm of the
+        gradient; of a mixture with the round and the mean log-likelihood.
 
     Attributes
     ----------
@@ -112,6 +116,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
     em_steps: int = 10
     binarize: float | None = 0.0
     random_state: Any = None
+    progress: Any = False
 
     def _answers_html(self) -> str:
         facts = f"<p>mean log-likelihood of a training row {self.log_likelihood_:.4g}</p>"
@@ -157,6 +162,9 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
             checks.real(name, getattr(self, name), 0.0)
         for name in ("n_components", "max_iter", "em_iter", "em_steps"):
             checks.integer(name, getattr(self, name), 1)
+        check_progress(
+            self.progress, "step, log-likelihood and gradient norm, or of round and log-likelihood"
+        )
         rows = self._binary(X, reset=True)
         if np.isnan(rows).any():
             raise ParameterError(
@@ -183,7 +191,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
 
     def _fit_one(self, bits: NDArray[np.uint8], weight: Float64, rng: np.random.RandomState) -> None:
         trainer = self._trainer(bits, weight, rng)
-        self.components_: list[Density] = [trainer.fit(weight, self.max_iter)]
+        self.components_: list[Density] = [trainer.fit(weight, self.max_iter, self.progress)]
         self.weights_ = np.ones(1)
         self.log_likelihood_ = float(weight @ trainer.log_prob() / weight.sum())
         self.history_ = [self.log_likelihood_]
@@ -199,6 +207,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         total = weight.sum()
         self.history_ = []
         best = -np.inf
+        shown = Progress("rounds", self.em_iter, self.progress, "rounds")
         for round_ in range(self.em_iter):
             mass = np.array([float(weight @ r) for r in share])
             mixed = (mass + 1e-3) / (total + 1e-3 * n_components)
@@ -211,11 +220,15 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
             used = weight > 0
             share[:, ~used] = 1.0 / n_components  # such a row may be impossible; it says nothing
             self.history_.append(float(weight[used] @ row[used] / total))
+            shown.advance(
+                note=f"log-likelihood {self.history_[-1]:.6f}", told=(round_ + 1, self.history_[-1])
+            )
             # Penalties, pseudo-counts and few optimiser steps let the likelihood fall: the best round is kept.
             if not round_ or self.history_[-1] > best:
                 best, self.weights_, self.components_ = self.history_[-1], mixed, components
             if round_ and self.history_[-1] - self.history_[-2] < self.em_tol:
                 break
+        shown.close()
         self.log_likelihood_ = best
         self.n_iter_ = len(self.history_)
 

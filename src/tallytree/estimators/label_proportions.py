@@ -35,6 +35,9 @@ class LabelProportions(BagModel):
         Whether b is learned.
     tol, max_iter : float, int
         Of L-BFGS.
+    progress : bool or callable
+        Show the steps of the fit, or call a function with the step, the mean log-likelihood less the penalties and the
+        norm of the gradient.
 
     Attributes
     ----------
@@ -85,6 +88,7 @@ class LabelProportions(BagModel):
     fit_intercept: bool = True
     tol: float = 1e-6
     max_iter: int = 500
+    progress: Any = False
 
     def fit(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import expit, ndtri
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_random_state
@@ -19,7 +19,7 @@ from ..errors import ParameterError
 from ..learn.fixed_counts import balancing_shift, logits_from_inclusion
 from ..models.count import CountModel
 from ..potentials import exactly
-from ._bags import ShowsAnswers, warn
+from ._bags import ShowsAnswers, confidence_level, warn
 
 _PAIRS = 1 << 22  # joint probabilities held at a time
 
@@ -63,6 +63,42 @@ class HorvitzThompson:
         1.5
         """
         return float(np.sqrt(self.variance)) if self.variance >= 0 else float("nan")
+
+    def conf_int(self, level: float = 0.95) -> tuple[float, float]:
+        """Confidence interval of the total, by the normal approximation.
+
+        Parameters
+        ----------
+        level : float
+            Coverage.
+
+        Returns
+        -------
+        tuple of two floats
+            ``total`` minus and plus a quantile of the normal distribution times the standard error.
+
+        Raises
+        ------
+        ParameterError
+            If the estimate of the variance is negative, as it can be by Sen, Yates and Grundy: it says nothing then.
+
+        See Also
+        --------
+        MaxEntropySampler.horvitz_thompson
+
+        Examples
+        --------
+        >>> low, high = HorvitzThompson(total=4.0, variance=0.25).conf_int()
+        >>> round(low, 4), round(high, 4)
+        (3.02, 4.98)
+        """
+        level = confidence_level(level)
+        if self.variance < 0:
+            raise ParameterError(
+                f"An interval needs a variance of at least 0; {self.variance:.6g} was estimated. Draw a larger sample."
+            )
+        half = float(ndtri(0.5 + 0.5 * level)) * self.standard_error
+        return self.total - half, self.total + half
 
 
 @dataclass(eq=False, repr=False)

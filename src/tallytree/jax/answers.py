@@ -19,7 +19,7 @@ from .solver import posterior_logits as posterior_log_odds
 
 
 @in_own_floats
-def log_partition(logits: Any, groups: Any = None, tables: Any = None) -> Any:
+def log_partition(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
     """Logarithm of Z, the sum of ``exp(sum_d logits_d y_d) prod_k f_k(count of k)`` over all y, (...,).
 
     Parameters
@@ -31,6 +31,8 @@ def log_partition(logits: Any, groups: Any = None, tables: Any = None) -> Any:
         of :mod:`tallytree.jax`, whose numbers are arrays. Structure is static, numbers may be traced.
     tables : list or array, optional
         With a CountTree: one potential, log-table or None per group, or all log-tables packed in one array.
+    mask : array of bool, (..., D), optional
+        True for variables that take part; the others have log-odds of -inf.
 
     Returns
     -------
@@ -59,12 +61,12 @@ def log_partition(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     >>> round(float(ttj.log_partition(jnp.zeros(4), tt.exactly(2))), 4)  # log 6
     1.7918
     """
-    problem = read(logits, groups, tables)
+    problem = read(logits, groups, tables, mask)
     return problem.shaped(log_partition_rows(problem))
 
 
 @in_own_floats
-def marginals(logits: Any, groups: Any = None, tables: Any = None) -> Any:
+def marginals(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
     """P(y_d = 1), (..., D); arguments as in :func:`log_partition`.
 
     An impossible model raises :class:`~tallytree.InfeasibleError`; under a transformation, where nothing can be
@@ -78,6 +80,8 @@ def marginals(logits: Any, groups: Any = None, tables: Any = None) -> Any:
         What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
     tables : optional
         Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
+    mask : array of bool, (..., D), optional
+        True for variables that take part, as in :func:`log_partition`.
 
     Returns
     -------
@@ -100,12 +104,12 @@ def marginals(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     >>> ttj.marginals(jnp.zeros(4), tt.exactly(1))
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
     """
-    problem = read(logits, groups, tables)
+    problem = read(logits, groups, tables, mask)
     return problem.shaped(ask(_marginals, problem)[:, : problem.n_variables])
 
 
 @in_own_floats
-def posterior_logits(logits: Any, groups: Any = None, tables: Any = None) -> Any:
+def posterior_logits(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
     """Log-odds of the marginals, (..., D), accurate where those round to 0 or 1; arguments as in :func:`log_partition`.
 
     Parameters
@@ -116,6 +120,8 @@ def posterior_logits(logits: Any, groups: Any = None, tables: Any = None) -> Any
         What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
     tables : optional
         Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
+    mask : array of bool, (..., D), optional
+        True for variables that take part, as in :func:`log_partition`.
 
     Returns
     -------
@@ -137,12 +143,14 @@ def posterior_logits(logits: Any, groups: Any = None, tables: Any = None) -> Any
     >>> ttj.posterior_logits(jnp.zeros(2), tt.geometric(0.5)).round(4)
     Array([-0.6931, -0.6931], dtype=float32)
     """
-    problem = read(logits, groups, tables)
+    problem = read(logits, groups, tables, mask)
     return problem.shaped(ask(_posterior_logits, problem)[:, : problem.n_variables])
 
 
 @in_own_floats
-def count_log_probs(logits: Any, groups: Any = None, group: int | None = None, tables: Any = None) -> Any:
+def count_log_probs(
+    logits: Any, groups: Any = None, group: int | None = None, tables: Any = None, *, mask: Any = None
+) -> Any:
     """Log-probabilities of the count of a group, (..., n + 1); ``group=None`` is the count of all variables.
 
     Parameters
@@ -155,6 +163,8 @@ def count_log_probs(logits: Any, groups: Any = None, group: int | None = None, t
         Number of the group; default all variables.
     tables : optional
         Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
+    mask : array of bool, (..., D), optional
+        True for variables that take part, as in :func:`log_partition`.
 
     Returns
     -------
@@ -182,14 +192,14 @@ def count_log_probs(logits: Any, groups: Any = None, group: int | None = None, t
     >>> jnp.exp(ttj.count_log_probs(jnp.zeros(2)))
     Array([0.25, 0.5 , 0.25], dtype=float32)
     """
-    problem = read(logits, groups, tables)
+    problem = read(logits, groups, tables, mask)
     if group is None:
         if problem.n_variables == 0:
             return problem.shaped(ask(_posterior_logits, problem)[:, :0].sum(-1, keepdims=True))
         whole = _whole_group(problem.tree)
         if whole is None:
             tree = problem.tree.with_groups([None])
-            problem = read(logits, tree, [*problem.group_tables, None])
+            problem = read(logits, tree, [*problem.group_tables, None], mask)
             whole = tree.family.n_groups - 1
     else:
         whole = checks.group_number(group, problem.tree.family.n_groups)
@@ -197,7 +207,7 @@ def count_log_probs(logits: Any, groups: Any = None, group: int | None = None, t
 
 
 @in_own_floats
-def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
+def entropy(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
     """Shannon entropy of the model in nats, (...,); differentiable.
 
     ``H = log Z - sum_d logits_d P(y_d = 1) - sum_k sum_c P(z_k = c) log f_k(c)``
@@ -210,6 +220,8 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
         What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
     tables : optional
         Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
+    mask : array of bool, (..., D), optional
+        True for variables that take part, as in :func:`log_partition`.
 
     Returns
     -------
@@ -231,7 +243,7 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     >>> round(float(ttj.entropy(jnp.zeros(2))), 4)  # log 4
     1.3863
     """
-    problem = read(logits, groups, tables)
+    problem = read(logits, groups, tables, mask)
     value = problem.core.log_partition(problem.odds, problem.tables)
     found = problem.core.posterior(problem.odds, problem.tables)
     reference, away = ask(_energy, problem, found, problem.places)
@@ -249,7 +261,7 @@ def divergence(p: Problem, q: Problem) -> Any:
 
 
 @in_own_floats
-def error_bound(logits: Any, groups: Any = None, tables: Any = None) -> Any:
+def error_bound(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
     """Bound on the error of ``posterior_logits`` before it is rounded to the dtype of the answers, (...,).
 
     It also bounds the error of ``log_partition`` up to the rounding of a number of its size; ``inf`` says that
@@ -263,6 +275,8 @@ def error_bound(logits: Any, groups: Any = None, tables: Any = None) -> Any:
         What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
     tables : optional
         Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
+    mask : array of bool, (..., D), optional
+        True for variables that take part, as in :func:`log_partition`.
 
     Returns
     -------
@@ -284,7 +298,7 @@ def error_bound(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     >>> bool(ttj.error_bound(jnp.zeros(8), tt.exactly(4)) < 1e-12)
     True
     """
-    problem = read(logits, groups, tables)
+    problem = read(logits, groups, tables, mask)
     return problem.shaped(problem.core.bound(problem.odds, problem.tables))
 
 

@@ -20,9 +20,9 @@ from ..engine import masks
 from ..errors import InfeasibleError, ParameterError
 from ..models.group import read_groups
 from ..models.parameters import table_name, unpack
-from ..potentials import Potential, as_potential
+from ..potentials import Potential, as_potential, formulas
 from ..structure.nested.count_tree import CountTree
-from .arrays import is_concrete, real
+from .arrays import is_concrete, real, require, zeros_and_ones
 from .flat import bucket
 from .potentials import ArrayPotential
 from .precision import answer_dtype, floats, narrow, working_dtype
@@ -72,9 +72,11 @@ class Problem(NamedTuple):
             return rows.reshape(*self.batch_shape, *rows.shape[1:]).astype(self.dtype)
 
 
-def read(logits: Any, groups: Any = None, tables: Any = None) -> Problem:
+def read(logits: Any, groups: Any = None, tables: Any = None, mask: Any = None) -> Problem:
     """The problem that the arguments of a public function pose; must be called in 64 bits."""
     values, dtype = _logits(logits)
+    if mask is not None:
+        values = masked(values, mask, groups)
     n = values.shape[-1]
     tree, entries = _structure(groups, tables, n)
     if tree.n_variables == 0 and tree.family.n_groups == 0 and len(entries) == 1:
@@ -98,6 +100,28 @@ def _logits(logits: Any) -> tuple[Any, Any]:
     if is_concrete(values):
         checks.logits(values)
     return values, dtype
+
+
+def masked(logits: Any, mask: Any, groups: Any) -> Any:
+    """Log-odds with -inf where a mask is not true; one that leaves too few for a potential over all is refused."""
+    allowed, others = zeros_and_ones("mask", mask)
+    require("mask", mask, ~others, "hold truth values", " Compare first.")
+    n = logits.shape[-1]
+    if allowed.shape[-1:] not in ((n,), (1,)):
+        raise ParameterError(
+            f"`mask` must have {n} entries on its last axis, one per variable; shape {allowed.shape} arrived."
+        )
+    checks.broadcast(logits.shape[:-1], [("`mask`", allowed.shape[:-1])], jnp.broadcast_shapes)
+    known = is_concrete(logits, allowed)
+    found = (np if known else jnp).where(np.asarray(allowed) if known else allowed, logits, -math.inf)
+    least = None
+    if isinstance(groups, ArrayPotential) and is_concrete(*groups.parameters):
+        least = np.asarray(groups.parameters[0]) if formulas.REACHED.get(groups.name) else None
+    elif isinstance(groups, Potential):
+        least = groups.support(n)[0]
+    if known and least is not None:
+        checks.unmasked_rows((found != -math.inf).sum(-1), least)
+    return found.astype(logits.dtype)
 
 
 def _widen(array: Any) -> Any:

@@ -72,7 +72,8 @@ def solve(nu: Any, log_f: Any) -> Solution:
     log_beliefs = safe_log(jnp.maximum(law * model.f, 0.0)) - finite_or_zero(log_z)[:, None]
     error = _error(model, frequencies, phat, g)
     least = _least(model, jnp.isfinite(nu), off, on, z)
-    bound = 2.0 * error / jnp.where(least > 0.0, least, 1.0) + rounding_of_inputs(nu, log_f, model.tilt)
+    inputs = rounding_of_inputs(nu, jnp.where(model.f > 0.0, log_f, 0.0), model.tilt)  # of what matters
+    bound = 2.0 * error / jnp.where(least > 0.0, least, 1.0) + inputs
     sound = (least > 0.0) & (z > 1e-280) & (bound < ACCEPTED) & jnp.isfinite(log_partition)
     bound = lax.stop_gradient(jnp.where(sound, bound, jnp.inf))
     return Solution(log_partition, messages, log_beliefs, bound)

@@ -31,7 +31,13 @@ from .tree import LOGARITHMS, MAXIMUM, Messages
 
 @in_own_floats
 def sample(
-    key: Any, logits: Any, groups: Any = None, tables: Any = None, *, sample_shape: tuple[int, ...] = ()
+    key: Any,
+    logits: Any,
+    groups: Any = None,
+    tables: Any = None,
+    *,
+    sample_shape: tuple[int, ...] = (),
+    mask: Any = None,
 ) -> Any:
     """Exact joint draws, ``(*sample_shape, ..., D)``, zeros and ones in the dtype of ``logits``.
 
@@ -45,6 +51,8 @@ def sample(
         As in :func:`~tallytree.jax.log_partition`.
     sample_shape : tuple of int
         Leading axes of independent draws from every model.
+    mask : array of bool, (..., D), optional
+        True for variables that take part, as in :func:`~tallytree.jax.log_partition`.
 
     Returns
     -------
@@ -72,7 +80,7 @@ def sample(
     2.0
     """
     shape = sample_shape_of(sample_shape)
-    problem = read(logits, groups, tables)
+    problem = read(logits, groups, tables, mask)
     require_key(key)
     require_possible(problem)
     states = _states(problem, partial(compiled(many, problem.structure, math.prod(shape)), key))
@@ -80,7 +88,7 @@ def sample(
 
 
 @in_own_floats
-def mode(logits: Any, groups: Any = None, tables: Any = None) -> Any:
+def mode(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
     """A most probable configuration of every model, (..., D), zeros and ones in the dtype of ``logits``.
 
     Parameters
@@ -91,6 +99,8 @@ def mode(logits: Any, groups: Any = None, tables: Any = None) -> Any:
         What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
     tables : optional
         Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
+    mask : array of bool, (..., D), optional
+        True for variables that take part, as in :func:`log_partition`.
 
     Returns
     -------
@@ -112,7 +122,7 @@ def mode(logits: Any, groups: Any = None, tables: Any = None) -> Any:
     >>> ttj.mode(jnp.array([0.3, -1.0, 0.1]), tt.exactly(2))
     Array([1., 0., 1.], dtype=float32)
     """
-    problem = read(logits, groups, tables)
+    problem = read(logits, groups, tables, mask)
     require_possible(problem)
     return problem.shaped(_states(problem, compiled(best, problem.structure)))
 

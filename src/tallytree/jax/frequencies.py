@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..memo import recent
+from ..memo import lru
 from .precision import unit_roundoff
 from .stages import AT_ONCE, dispatched, on_cpu, plus, solved, staged
 
@@ -98,7 +98,7 @@ def _multiplied(bits: tuple[Any, Any]) -> tuple[Any, Any]:
     return re, im
 
 
-@recent(32)
+@lru(32)
 def _constants(n: int) -> Frequencies:
     """Everything about every period in the list, for tables of n + 1 entries, n a power of two."""
     periods = _periods(n)

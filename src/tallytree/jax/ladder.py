@@ -113,9 +113,16 @@ def climb(rungs: Rungs, nu: Any, tables: Any) -> tuple[Solution, Any]:
 
 
 def _patched(right: Pass, nu: Any, tables: Any, certified: Any, first: Solution) -> Any:
-    """`first` with what the slow pass says about the models without a certificate; a loop that may never run."""
+    """`first` with what the slow pass says about the models without a certificate; a loop that may never run.
+
+    Of a single model, or a few, the slow pass is a branch: nothing in it would depend on the turn of a loop, so that a
+    compiler would move all of it out of the loop and run it always.
+    """
     rows = nu.shape[0]
     block = _rows_at_once(rows, tables.shape[-1])
+    if block == rows:
+        shared = _repeated(tables, rows)
+        return lax.cond(jnp.all(certified), lambda *_: first, right, nu, shared)
     places = jnp.arange(rows, dtype=jnp.int32)
 
     def some(state: Any) -> Any:

@@ -318,8 +318,15 @@ def rows_of_bags(logits: Any, bags: Any, n_bags: int, *, offsets: bool) -> tuple
     if bags is None:
         return values, jnp.sum(values > -jnp.inf, -1)
     place = _places(values, bags, n_bags, offsets=offsets)
-    extended = jnp.concatenate([values, jnp.full((1,), -jnp.inf, values.dtype)])
-    return extended[place], np.sum(place < values.shape[0], -1)
+    items = values.shape[0]
+    # The only step whose shapes are new with every number of items: all others meet a few sizes again and again.
+    padded = jnp.pad(values, (0, bucket(items + 1) - items), constant_values=-jnp.inf)
+    return _gathered(padded, place), np.sum(place < items, -1)
+
+
+@jax.jit
+def _gathered(values: Any, place: Any) -> Any:
+    return values[place]
 
 
 def _places(values: Any, bags: Any, n_bags: int, *, offsets: bool) -> Any:

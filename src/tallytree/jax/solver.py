@@ -16,17 +16,20 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from ..engine.masks import MASK
-from ..memo import recent
+from ..memo import lru
 from ..structure.nested.count_tree import CountTree
 from ..structure.nested.schedule import full_schedule
 from . import characteristic, flat, tree
+from .arrays import is_concrete
 from .ladder import Pass, Rungs, Solution, climb, differential, lean, log_weight_of_leaves, near
 from .precision import in_floats, unit_roundoff
+from .stages import on_cpu
 
 LONG = 32  # variables, from which on a characteristic function beats a tree of direct convolutions
 
@@ -101,13 +104,13 @@ def _joined(x: Any, size: int, batch: int, *, mapped: bool) -> Any:
     return jnp.broadcast_to(x, (size, batch, x.shape[-1])).reshape(size * batch, x.shape[-1])
 
 
-@recent(256)
+@lru(256)
 def compiled(function: Callable[..., Any], *static: Any) -> Callable[..., Any]:
     """A step before or after the core, compiled once; the core is compiled on its own and shared by all questions."""
     return jax.jit(partial(function, *static))
 
 
-@recent(256)
+@lru(256)
 def core_of(structure: Structure) -> Core:
     """The functions of a structure, made once so that compilations are shared."""
     rungs, in_tails = _passes(structure)
@@ -162,7 +165,16 @@ def _differentiable(
         return lambda nu, tables: solve(near(nu), tables)
 
     rungs = of_near(rungs[0]), rungs[1] and of_near(rungs[1])
-    values = jax.jit(_mapped_as_batch(partial(climb, rungs)))
+    both = jax.jit(_mapped_as_batch(partial(climb, rungs)))
+    quick = jax.jit(partial(climb, (rungs[0], None)))
+
+    def values(nu: Any, tables: Any) -> Any:
+        """Where numbers can be looked at the slow pass is not even compiled, and its memory not mapped, in vain."""
+        if rungs[1] is not None and nu.shape[0] and on_cpu() and is_concrete(nu, tables):
+            found = quick(nu, tables)
+            if np.all(found[1]):
+                return found
+        return both(nu, tables)
 
     def parts(found: Solution) -> Posterior:
         return Posterior(found.messages, found.log_beliefs, lax.stop_gradient(found.log_partition))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from .conditional import ConditionalLikelihood, Strata, risk_sets, strata_of_groups
+from .conditional import ConditionalLikelihood
 from .descent import newton
 from .fixed_counts import FixedCounts, fixed_counts, logits_from_inclusion
 from .maximum_likelihood import Fit, fit
+from .noisy_or import NoisyOrFit, fit_noisy_or
 from .parametric import Parameter, ParametricPotential, parametric
 from .regression import ConditionalFit, fit_conditional
 from .statistics import CountFeatures, Statistics
+from .strata import Strata, risk_sets, strata_of_groups
 
 __all__ = [
     "ConditionalFit",
@@ -16,12 +18,14 @@ __all__ = [
     "CountFeatures",
     "Fit",
     "FixedCounts",
+    "NoisyOrFit",
     "Parameter",
     "ParametricPotential",
     "Statistics",
     "Strata",
     "fit",
     "fit_conditional",
+    "fit_noisy_or",
     "fixed_counts",
     "logits_from_inclusion",
     "newton",

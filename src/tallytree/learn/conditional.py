@@ -7,29 +7,186 @@ A stratum with rows x_i, linear predictors eta_i = x_i . beta + offset_i and k c
 whose gradient is the cases' sum of x minus its expectation, and whose negative Hessian is the covariance of
 ``sum_i y_i x_i`` given that exactly k are cases. Strata with no case or no control say nothing and are left
 out. Strata are matched sets from group numbers, or risk sets from survival times.
+
+Strata with one case are sums of exponentials, by way of the nodes of :class:`~tallytree.learn.strata.Strata`; n untied
+times cost O(n log n) so. The others are batches of count models.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
 
 from .. import checks
-from ..arrays import Bools, Float64, Ints
-from ..checks import describe
+from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from .fixed_counts import FixedCounts, fixed_counts, padded_batches
+from .strata import Strata, sparse_ones
+
+
+class _Sets(Protocol):
+    """Some strata at linear predictors."""
+
+    members: Ints  # (B,) stratum numbers
+    weights: Float64  # (B,)
+
+    def log_likelihoods(self) -> Float64:
+        """Of every stratum, (B,)."""
+        ...
+
+    def scores(self, x: Float64) -> Float64:
+        """Their gradients, (B, p)."""
+        ...
+
+    def information(self, x: Float64) -> Float64:
+        """Minus the Hessian of their weighted sum, (p, p)."""
+        ...
+
+    def excess(self) -> Float64:
+        """Cases minus expected cases of every row, (n_rows,)."""
+        ...
+
+    def row_scores(self, x: Float64) -> Float64:
+        """Every row's share of the weighted gradient, (n_rows, p)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _OneCase:
+    """Strata with one case each: the rows of nodes, the nodes of strata, and the case of every stratum."""
+
+    members: Ints
+    weights: Float64
+    case: Ints  # (B,) rows
+    nodes: Any  # (nodes, n_rows) sparse
+    sets: Any  # (B, nodes) sparse
+
+    def at(self, eta: Float64) -> _OneCaseAt:
+        peaks, nodes = _relative(self.nodes, eta)
+        top, sets = _relative(self.sets, peaks)
+        sums = sets @ (of_nodes := nodes.sum(1))
+        nodes.data /= np.repeat(of_nodes, np.diff(nodes.indptr))
+        sets.data *= of_nodes[sets.indices] / np.repeat(sums, np.diff(sets.indptr))
+        return _OneCaseAt(
+            self.members, self.weights, self.case, nodes, sets, eta[self.case] - top - np.log(sums)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _OneCaseAt:
+    """The same at linear predictors: shares of rows in their nodes and of nodes in their strata, which add to 1."""
+
+    members: Ints
+    weights: Float64
+    case: Ints
+    nodes: Any
+    sets: Any
+    values: Float64
+
+    def log_likelihoods(self) -> Float64:
+        return self.values
+
+    def scores(self, x: Float64) -> Float64:
+        return np.asarray(x[self.case] - self.sets @ (self.nodes @ x))
+
+    def information(self, x: Float64) -> Float64:
+        # Within nodes and between them, each a sum of squares: nothing is subtracted that could cancel.
+        middle = self.nodes @ x
+        share = self.nodes.data * np.repeat(self.sets.T @ self.weights, np.diff(self.nodes.indptr))
+        inside = x[self.nodes.indices] - np.repeat(middle, np.diff(self.nodes.indptr), axis=0)
+        lengths = np.diff(self.sets.indptr)
+        between = middle[self.sets.indices] - np.repeat(self.sets @ middle, lengths, axis=0)
+        weight = self.sets.data * np.repeat(self.weights, lengths)
+        return np.asarray((share[:, None] * inside).T @ inside + (weight[:, None] * between).T @ between)
+
+    def excess(self) -> Float64:
+        expected = self._of_rows(np.ones(len(self.case)))
+        return np.bincount(self.case, minlength=len(expected)) - expected
+
+    def row_scores(self, x: Float64) -> Float64:
+        middle = self.sets @ (self.nodes @ x)
+        weighted = self.weights[:, None] * middle
+        out = self._of_rows(weighted) - self._of_rows(self.weights)[:, None] * x
+        np.add.at(out, self.case, self.weights[:, None] * x[self.case] - weighted)
+        return np.asarray(out)
+
+    def _of_rows(self, values: Float64) -> Float64:
+        """Sums over strata of values times the probabilities of their rows."""
+        return np.asarray(self.nodes.T @ (self.sets.T @ values))
+
+
+def _relative(members: Any, values: Float64) -> tuple[Float64, Any]:
+    """The largest value of every row of a sparse matrix, and exponentials of the others relative to it."""
+    chosen, lengths = values[members.indices], np.diff(members.indptr)
+    if not len(lengths):
+        return np.zeros(0), members.copy()
+    peaks = np.maximum.reduceat(chosen, members.indptr[:-1])
+    data = np.exp(chosen - np.repeat(peaks, lengths))
+    return peaks, csr_array((data, members.indices, members.indptr), shape=members.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class _Bucket:
-    members: Ints  # (B,) stratum numbers
+    """Strata of similar size with two cases or more, as a padded batch."""
+
+    members: Ints
+    weights: Float64
     index: Ints  # (B, n) rows, the number of rows where padded
     cases: Float64  # (B, n) 1 for cases
     k: Ints  # (B,)
-    weights: Float64  # (B,)
+
+    def at(self, eta: Float64) -> _BucketAt:
+        theta = np.append(eta, -math.inf)[self.index]
+        return _BucketAt(self.members, self.weights, self, theta, fixed_counts(theta, self.k), len(eta))
+
+
+@dataclass(frozen=True, eq=False)
+class _BucketAt:
+    """The same at linear predictors."""
+
+    members: Ints
+    weights: Float64
+    bucket: _Bucket
+    theta: Float64
+    found: FixedCounts
+    n_rows: int
+
+    def log_likelihoods(self) -> Float64:
+        of_cases = np.where(self.bucket.cases > 0, self.theta, 0.0).sum(1)
+        return np.asarray(of_cases - self.found.log_sum)
+
+    def scores(self, x: Float64) -> Float64:
+        return np.asarray((self._excess[:, None, :] @ self._padded(x))[:, 0])
+
+    def information(self, x: Float64) -> Float64:
+        return np.tensordot(self.weights, self.found.covariances(self._padded(x)), 1)
+
+    def excess(self) -> Float64:
+        return self._to_rows(self._excess)
+
+    def row_scores(self, x: Float64) -> Float64:
+        # What one case more adds to the expected sum of x: for one case its mean, for many that of who decides.
+        padded, one_less = self._padded(x), fixed_counts(self.theta, self.bucket.k - 1)
+        middle = (self.found.marginals - one_less.marginals)[:, None, :] @ padded
+        parts = (self.weights[:, None] * self._excess)[:, :, None] * (padded - middle)
+        return np.column_stack([np.zeros((self.n_rows, 0)), *map(self._to_rows, np.moveaxis(parts, 2, 0))])
+
+    @property
+    def _excess(self) -> Float64:
+        return self.bucket.cases - self.found.marginals
+
+    def _padded(self, x: Float64) -> Float64:
+        return np.concatenate([x, np.zeros((1, x.shape[1]))])[self.bucket.index]
+
+    def _to_rows(self, values: Float64) -> Float64:
+        return np.asarray(
+            np.bincount(self.bucket.index.reshape(-1), values.reshape(-1), self.n_rows + 1)[:-1], float
+        )
 
 
 class ConditionalLikelihood:
@@ -52,6 +209,8 @@ class ConditionalLikelihood:
         Strata with cases, controls and positive weight.
     n_rows_used : int
         Rows that are in such a stratum.
+    n_cases : int
+        Cases in such strata.
 
     Raises
     ------
@@ -82,25 +241,22 @@ class ConditionalLikelihood:
     ) -> None:
         self.x = x = checks.array("x", x, ("n", "p"))
         checks.instance("strata", strata, Strata, ", as from strata_of_groups or risk_sets")
-        if strata.rows.max(initial=-1) >= len(x):
+        if strata._n_rows > len(x):
             raise ParameterError(
-                f"`x` must have a row for every row of `strata`, {strata.rows.max() + 1} at least; {len(x)} arrived."
+                f"`x` must have a row for every row of `strata`, {strata._n_rows} at least; {len(x)} arrived."
             )
-        self._x = np.concatenate([x, np.zeros((1, x.shape[1]))])
         self._offset = np.zeros(len(x)) if offset is None else checks.array("offset", offset, (len(x),))
-        sizes = np.diff(strata.offsets)
-        position = np.repeat(np.arange(len(sizes)), sizes)
-        k = np.bincount(position, strata.cases, len(sizes)).astype(np.int64)
-        weight = np.ones(len(sizes)) if weights is None else checks.array("weights", weights, (len(sizes),))
+        n, sizes, k = strata.n_strata, strata.sizes, strata.n_cases
+        weight = np.ones(n) if weights is None else checks.array("weights", weights, (n,))
         self.informative = (k > 0) & (k < sizes) & (weight > 0)
-        self.n_rows_used = len(np.unique(strata.rows[self.informative[position]]))
-        self._buckets = _pack(strata, sizes, k, weight, self.informative, len(x))
-        self._last: tuple[bytes, list[tuple[_Bucket, Float64, FixedCounts]]] | None = None
-
-    @property
-    def n_cases(self) -> int:
-        """Number of cases in informative strata."""
-        return int(sum(bucket.k.sum() for bucket in self._buckets))
+        self.n_cases = int(k[self.informative].sum())
+        self._sets, links = _pack(strata, weight, self.informative, len(x))
+        self._component = _components(links, len(x))
+        self.n_rows_used = int(np.count_nonzero(self._component >= 0))
+        # Means of rows that sets connect cancel in every set; what is left is small enough not to lose digits.
+        self._x = np.zeros_like(x)
+        self._x[self._component >= 0] = self.within()
+        self._last: tuple[bytes, list[_Sets]] | None = None
 
     def value(self, beta: Float64) -> float:
         """Log-likelihood.
@@ -164,8 +320,9 @@ class ConditionalLikelihood:
         >>> round(value, 4), gradient
         (-0.6931, array([0.5]))
         """
-        value, terms = self._contributions(self._coefficients(beta))
-        return value, np.einsum("s,sp->p", *terms)
+        sets = self._solve(beta)
+        gradient = sum((s.weights @ s.scores(self._x) for s in sets), np.zeros(self.x.shape[1]))
+        return math.fsum(v for s in sets for v in (s.weights * s.log_likelihoods()).tolist()), gradient
 
     def scores(self, beta: Float64) -> Float64:
         """Gradients of the strata's weighted log-likelihoods, (n_strata, p); 0 for those left out.
@@ -195,36 +352,86 @@ class ConditionalLikelihood:
         >>> tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0]]), sets).scores(np.zeros(1))
         array([[0.5]])
         """
-        beta = self._coefficients(beta)
-        weights, rows = self._contributions(beta)[1]
-        out = np.zeros((len(self.informative), len(beta)))
-        members = np.concatenate([np.zeros(0, np.int64), *(bucket.members for bucket in self._buckets)])
-        out[members] = weights[:, None] * rows
+        out = np.zeros((len(self.informative), self.x.shape[1]))
+        for sets in self._solve(beta):
+            out[sets.members] = sets.weights[:, None] * sets.scores(self._x)
         return out
 
-    def _coefficients(self, beta: Float64) -> Float64:
-        return checks.array("beta", beta, (self.x.shape[1],))
+    def excess(self, beta: Float64) -> Float64:
+        """Cases minus expected cases of every row, summed over its strata, (n_rows,): martingale residuals.
 
-    def _solve(self, beta: Float64) -> list[tuple[_Bucket, Float64, FixedCounts]]:
-        """Every bucket with its linear predictors and what they imply; the last answer is kept."""
+        Parameters
+        ----------
+        beta : (p,) array
+            Coefficients.
+
+        Returns
+        -------
+        ndarray, (n_rows,)
+            Their sum is 0; 0 for rows that are in no informative stratum.
+
+        Raises
+        ------
+        ParameterError
+            If ``beta`` is not p finite numbers.
+
+        See Also
+        --------
+        scores, row_scores
+
+        Examples
+        --------
+        >>> sets = tt.learn.strata_of_groups(np.array([0, 0]), np.array([True, False]))
+        >>> tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0]]), sets).excess(np.zeros(1))
+        array([ 0.5, -0.5])
+        """
+        return sum((sets.excess() for sets in self._solve(beta)), np.zeros(len(self.x)))
+
+    def row_scores(self, beta: Float64) -> Float64:
+        """Shares of the rows in the gradient, (n_rows, p), for standard errors that trust no model.
+
+        Parameters
+        ----------
+        beta : (p,) array
+            Coefficients.
+
+        Returns
+        -------
+        ndarray, (n_rows, p)
+            Their sum is the gradient.
+
+        Raises
+        ------
+        ParameterError
+            If ``beta`` is not p finite numbers.
+
+        See Also
+        --------
+        scores, excess
+
+        Notes
+        -----
+        Row i has ``sum_s (y_is - p_is) (x_i - m_s)`` over its strata, where p is the probability of being a case and m
+        the expected sum of x of the cases minus that with one case less. For one case m is the mean of x, as in Lin
+        and Wei's estimator for untied times.
+
+        Examples
+        --------
+        >>> sets = tt.learn.strata_of_groups(np.array([0, 0]), np.array([True, False]))
+        >>> tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0]]), sets).row_scores(np.zeros(1))
+        array([[0.25],
+               [0.25]])
+        """
+        return sum((sets.row_scores(self._x) for sets in self._solve(beta)), np.zeros(self.x.shape))
+
+    def _solve(self, beta: Float64) -> list[_Sets]:
+        """Every kind of strata at the linear predictors; the last answer is kept."""
+        beta = checks.array("beta", beta, (self.x.shape[1],))
         key = beta.tobytes()
         if self._last is None or self._last[0] != key:
-            eta = np.append(self.x @ beta + self._offset, -math.inf)
-            theta = [eta[bucket.index] for bucket in self._buckets]
-            found = [(b, t, fixed_counts(t, b.k)) for b, t in zip(self._buckets, theta)]
-            self._last = (key, found)
+            eta = self.x @ beta + self._offset
+            self._last = (key, [sets.at(eta) for sets in self._sets])
         return self._last[1]
-
-    def _contributions(self, beta: Float64) -> tuple[float, tuple[Float64, Float64]]:
-        """Log-likelihood; weights and gradients of the informative strata, bucket after bucket."""
-        terms: list[float] = []
-        gradients, weights = [np.zeros((0, len(beta)))], [np.zeros(0)]
-        for bucket, theta, found in self._solve(beta):
-            of_cases = np.where(bucket.cases > 0, theta, 0.0).sum(1)
-            terms.extend((bucket.weights * (of_cases - found.log_sum)).tolist())
-            gradients.append(((bucket.cases - found.marginals)[:, None, :] @ self._x[bucket.index])[:, 0])
-            weights.append(bucket.weights)
-        return math.fsum(terms), (np.concatenate(weights), np.concatenate(gradients))
 
     def information(self, beta: Float64) -> Float64:
         """Minus the Hessian of the log-likelihood, (p, p).
@@ -254,11 +461,9 @@ class ConditionalLikelihood:
         >>> tt.learn.ConditionalLikelihood(np.array([[1.0], [0.0]]), sets).information(np.zeros(1))
         array([[0.25]])
         """
-        beta = self._coefficients(beta)
-        total = np.zeros((len(beta), len(beta)))
-        for bucket, _, found in self._solve(beta):
-            total += np.tensordot(bucket.weights, found.covariances(self._x[bucket.index]), 1)
-        return total
+        p = self.x.shape[1]
+        total = sum((sets.information(self._x) for sets in self._solve(beta)), np.zeros((p, p)))
+        return np.asarray(0.5 * (total + total.T))
 
     def derivatives(self, beta: Float64) -> tuple[float, Float64, Float64]:
         """Log-likelihood, its gradient (p,) and minus its Hessian (p, p).
@@ -297,12 +502,14 @@ class ConditionalLikelihood:
         return (*self.first_order(beta), self.information(beta))
 
     def within(self) -> Float64:
-        """Covariates minus their stratum means over informative strata, (total, p).
+        """Covariates in informative strata minus the mean of all rows that strata connect, (n_rows_used, p).
+
+        A combination of covariates that is constant here is constant within every stratum.
 
         Returns
         -------
-        ndarray, (total, p)
-            One row for every row of an informative stratum.
+        ndarray, (n_rows_used, p)
+            One row for every row that is in an informative stratum.
 
         See Also
         --------
@@ -315,170 +522,54 @@ class ConditionalLikelihood:
         array([[ 0.5],
                [-0.5]])
         """
-        parts = []
-        for bucket in self._buckets:
-            there = bucket.index < len(self.x)
-            x = self._x[bucket.index]
-            mean = x.sum(1, keepdims=True) / there.sum(1)[:, None, None]
-            parts.append((x - mean)[there])
-        return np.concatenate([np.zeros((0, self.x.shape[1])), *parts])
+        used = self._component >= 0
+        x, component = self.x[used], self._component[used]
+        sums = sparse_ones(np.arange(len(x) + 1), component, int(component.max(initial=-1)) + 1).T
+        return np.asarray(x - ((sums @ x) / np.maximum(sums.sum(1), 1.0)[:, None])[component])
 
 
-def _pack(
-    strata: Strata, sizes: Ints, k: Ints, weights: Float64, informative: Bools, n_rows: int
-) -> list[_Bucket]:
-    """Padded batches of strata whose sizes differ by a quarter at most."""
-    buckets = []
-    chosen = np.flatnonzero(informative)
-    for members, place, there in padded_batches(strata.offsets, sizes, chosen, lambda n: n // 4):
-        index = np.where(there, strata.rows[place], n_rows)
-        cases = (there & strata.cases[place]).astype(np.float64)
-        buckets.append(_Bucket(members, index, cases, k[members], weights[members]))
-    return buckets
+def _pack(strata: Strata, weights: Float64, informative: Any, n_rows: int) -> tuple[list[Any], list[Any]]:
+    """Strata with one case together, the others in padded batches of sizes that differ by a quarter at most.
 
-
-@dataclass(frozen=True, eq=False)
-class Strata:
-    """Sets of rows with their cases, one after the other; a row may be in several sets (risk sets).
-
-    Attributes
-    ----------
-    rows : (total,) int
-        Row numbers, stratum after stratum.
-    offsets : (n_strata + 1,) int
-        Where each stratum starts in `rows`.
-    cases : (total,) bool
-        Whether the row is a case of that stratum.
-
-    Raises
-    ------
-    ParameterError
-        If they do not fit one another.
-
-    See Also
-    --------
-    tallytree.learn.strata_of_groups
-    tallytree.learn.risk_sets
-
-    Examples
-    --------
-    >>> tt.learn.strata_of_groups(np.array([0, 0, 1, 1]), np.array([True, False, False, True])).n_strata
-    2
+    With them come the links: chains of sparse matrices from strata to rows.
     """
-
-    rows: Ints
-    offsets: Ints
-    cases: Bools
-
-    def __post_init__(self) -> None:
-        rows = checks.array("rows", self.rows, ("n",), checks.WHOLE)
-        cases = checks.flags("cases", self.cases, len(rows))
-        offsets = checks.array("offsets", self.offsets, ("n",), checks.WHOLE)
-        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(rows) or (np.diff(offsets) < 0).any():
-            raise ParameterError(
-                f"`offsets` must rise from 0 to the number of rows, {len(rows)}; {describe(self.offsets)} arrived."
-            )
-        for name, value in (("rows", rows), ("offsets", offsets), ("cases", cases)):
-            object.__setattr__(self, name, value)
-
-    @property
-    def n_strata(self) -> int:
-        """Number of strata."""
-        return len(self.offsets) - 1
-
-
-def strata_of_groups(codes: Ints, cases: Bools) -> Strata:
-    """Matched sets from a group number per row.
-
-    Parameters
-    ----------
-    codes : (N,) int array
-        Number of the set of every row.
-    cases : (N,) bool array
-        Which rows are cases.
-
-    Returns
-    -------
-    Strata
-        Rows and cases of every set.
-
-    Raises
-    ------
-    ParameterError
-        If an argument has the wrong shape, type or value; the message says what was required.
-
-    See Also
-    --------
-    tallytree.learn.risk_sets
-    tallytree.learn.ConditionalLikelihood
-
-    Examples
-    --------
-    >>> tt.learn.strata_of_groups(np.array([1, 0, 1]), np.array([True, False, False])).rows
-    array([1, 0, 2])
-    """
-    codes = checks.array("codes", codes, ("n",), checks.WHOLE)
-    cases = checks.flags("cases", cases, len(codes))
-    if codes.max(initial=0) > 2 * len(codes):  # numbers with large gaps
-        codes = np.unique(codes, return_inverse=True)[1]
-    rows = np.argsort(codes, kind="stable")
-    sizes = np.bincount(codes)
-    offsets = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).astype(np.int64)
-    return Strata(rows, offsets, cases[rows])
+    one, several = (
+        np.flatnonzero(informative & which) for which in (strata.n_cases == 1, strata.n_cases > 1)
+    )
+    packed: list[Any] = []
+    links: list[Any] = []
+    if len(one):
+        nodes, sets = strata._nodes(one, n_rows)
+        packed.append(_OneCase(one, weights[one], strata._case_rows(one), nodes, sets))
+        links.append([sets, nodes])
+    listed = strata._some(several)
+    if len(several):
+        links.append([sparse_ones(listed.offsets, listed.rows, n_rows)])
+    every = np.arange(len(several))
+    for chosen, place, there in padded_batches(listed.offsets, listed.sizes, every, lambda n: n // 4):
+        index = np.where(there, listed.rows[place], n_rows)
+        cases = (there & listed.cases[place]).astype(np.float64)
+        members = several[chosen]
+        packed.append(_Bucket(members, weights[members], index, cases, strata.n_cases[members]))
+    return packed, links
 
 
-def risk_sets(time: Float64, event: Bools, entry: Float64 | None = None, codes: Ints | None = None) -> Strata:
-    """Risk sets of the exact partial likelihood: at each time with events, who is under observation.
-
-    Parameters
-    ----------
-    time : (n,) array
-        Time of the event or of censoring.
-    event : (n,) bool array
-        Whether the event was seen.
-    entry : (n,) array, optional
-        Time from which a row is under observation; it is at risk at t if ``entry < t <= time``.
-    codes : (n,) int array, optional
-        Strata with separate baselines.
-
-    Returns
-    -------
-    Strata
-        One set for every time with an event.
-
-    Raises
-    ------
-    ParameterError
-        If an argument has the wrong shape, type or value; the message says what was required.
-
-    See Also
-    --------
-    tallytree.learn.strata_of_groups
-    tallytree.estimators.ConditionalLogit
-
-    Examples
-    --------
-    >>> sets = tt.learn.risk_sets(np.array([1.0, 2.0, 3.0]), np.array([True, False, True]))
-    >>> sets.n_strata
-    2
-    """
-    time = checks.array("time", time, ("n",))
-    n = len(time)
-    event = checks.flags("event", event, n)
-    entry = None if entry is None else checks.array("entry", entry, (n,))
-    codes = np.zeros(n, np.int64) if codes is None else checks.array("codes", codes, (n,), checks.WHOLE)
-    rows: list[Ints] = []
-    cases: list[Bools] = []
-    for code in np.unique(codes):
-        inside = np.flatnonzero(codes == code)
-        inside = inside[np.argsort(time[inside], kind="stable")]
-        times, seen = time[inside], event[inside]
-        for t in np.unique(times[seen]):
-            at_risk = inside[np.searchsorted(times, t) :]
-            if entry is not None:
-                at_risk = at_risk[entry[at_risk] < t]
-            rows.append(at_risk)
-            cases.append(event[at_risk] & (time[at_risk] == t))
-    offsets = np.concatenate([[0], np.cumsum([len(r) for r in rows])]).astype(np.int64)
-    empty = np.empty(0, np.int64)
-    return Strata(np.concatenate([empty, *rows]), offsets, np.concatenate([empty.astype(bool), *cases]))
+def _components(links: list[Any], n_rows: int) -> Ints:
+    """Number of the component of every row: rows that share a stratum share it; -1 where there is none."""
+    first, second, size = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], n_rows
+    for chain in links:
+        start = size
+        for i, matrix in enumerate(chain):
+            pairs = matrix.tocoo()
+            size = start + matrix.shape[0]
+            last = i == len(chain) - 1
+            first.append(start + pairs.row)
+            second.append(pairs.col if last else size + pairs.col)
+            start = size
+    a, b = np.concatenate(first), np.concatenate(second)
+    graph = coo_array((np.ones(len(a), bool), (a, b)), shape=(size, size))
+    label = connected_components(graph, directed=False)[1][:n_rows]
+    out = np.full(n_rows, -1)
+    used = np.unique(b[b < n_rows])
+    out[used] = np.unique(label[used], return_inverse=True)[1]
+    return out

@@ -19,6 +19,7 @@ from scipy.spatial.distance import squareform
 from scipy.special import rel_entr
 
 from .. import checks
+from .._progress import Report
 from ..arrays import Bools, Float64, Ints
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
@@ -282,7 +283,7 @@ class CountTrainer:
         self._last: CountModel | None = None
         self.n_iterations, self.converged = 0, False
 
-    def fit(self, weights: Float64, steps: int) -> Density:
+    def fit(self, weights: Float64, steps: int, progress: bool | Report = False) -> Density:
         """Weighted maximum likelihood from the previous model."""
         found, use = self._rows.mean(weights), self._settings
         on, off = found.weight * found.logits, found.weight * (1.0 - found.logits)
@@ -291,7 +292,7 @@ class CountTrainer:
             logits = np.log(on + use.pseudo_count) - np.log(off + use.pseudo_count)
         base = CountModel.from_tree(self._features.tree, logits, np.zeros(self._features.n_cells))
         penalties = {"l2": use.l2 / found.weight, "smoothness": use.smoothness / found.weight}
-        stopping = {"method": use.method, "tol": use.tol, "max_iter": steps}
+        stopping = {"method": use.method, "tol": use.tol, "max_iter": steps, "progress": progress}
         result = fit(base, found, start=self._last, gauge=None, **penalties, **stopping)
         self._last, self.converged = result.model, result.converged
         self.n_iterations += result.n_iterations
@@ -314,7 +315,7 @@ class TreeTrainer:
         self._last: Density | None = None
         self.n_iterations, self.converged = 0, True
 
-    def fit(self, weights: Float64, steps: int) -> Density:
+    def fit(self, weights: Float64, steps: int, progress: bool | Report = False) -> Density:
         """Weighted Chow-Liu tree."""
         build = fit_tree_counts if self._settings.kind == "tree+counts" else chow_liu
         self._last = build(self._rows, weights, self._settings.pseudo_count)

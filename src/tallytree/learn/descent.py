@@ -49,7 +49,7 @@ class Steps(Progress):
 
     def update(self, value: float, norm: float) -> None:
         self.taken += 1
-        note = f"mean log-likelihood {value:.6f}, gradient {norm:.2e}"
+        note = f"log-likelihood {value:.6f}, gradient {norm:.2e}"
         self.advance(note=note, told=(self.taken, value, norm))
 
 
@@ -307,7 +307,7 @@ def newton(
     tolerance: float = 1e-10,
     max_iterations: int = 50,
     spread: Float64 | None = None,
-    progress: Callable[[int, float], None] | None = None,
+    progress: bool | Report = False,
 ) -> NewtonFit:
     """Maximise ``log L(beta) - l2 / 2 |beta|^2`` with exact Hessians and step halving.
 
@@ -332,8 +332,8 @@ def newton(
         Limit on steps.
     spread : (p,) array, optional
         Scales of the covariates, for judging columns that say nothing new.
-    progress : callable, optional
-        Called after every step.
+    progress : bool or callable
+        Show the steps, or call a function with the step, the log-likelihood and the norm of the gradient.
 
     Returns
     -------
@@ -366,8 +366,8 @@ def newton(
     p = len(beta)
     l2, tolerance = checks.real("l2", l2, 0.0), checks.real("tolerance", tolerance, 0.0)
     max_iterations = checks.integer("max_iterations", max_iterations, 0)
+    told = check_progress(progress, "step, log-likelihood and gradient norm")
     spread = None if spread is None else checks.array("spread", spread, (p,))
-    checks.callback("progress", progress)
 
     def penalised(at: Float64, value: float) -> float:
         return value - 0.5 * l2 * float(at @ at)
@@ -376,6 +376,7 @@ def newton(
     information = likelihood.information(beta)
     converged = p == 0
     iteration, step = 0, np.zeros(p)
+    shown = Steps(told, max_iterations)
     while iteration < max_iterations and not converged:
         iteration += 1
         slope, curvature = gradient - l2 * beta, information + l2 * np.eye(p)
@@ -393,10 +394,11 @@ def newton(
         beta, (value, gradient) = trial, found
         information = likelihood.information(beta)
         converged = gain <= tolerance * (1.0 + abs(before))
-        if spread is not None and gain <= 1e-5 * (1.0 + abs(before)) and (np.abs(step) * spread > 0.5).any():
+        far = spread is not None and (np.abs(step) * spread > 0.5).any()
+        if far and gain <= 1e-5 * (1.0 + abs(before)):
             break
-        if progress is not None:
-            progress(iteration, value)
+        shown.update(value, float(np.abs(gradient - l2 * beta).max()))
+    shown.close()
     return NewtonFit(beta, value, gradient, information, step, iteration, converged)
 
 

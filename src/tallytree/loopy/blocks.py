@@ -1,4 +1,4 @@
-"""Blocks of a graph that can be solved exactly: checks of beliefs, and Gibbs sampling block by block."""
+"""Gibbs sampling block by block, where blocks are as large as exact inference allows."""
 
 from __future__ import annotations
 
@@ -7,132 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, fdtri, log_expit
 
 from .. import display
 from ..arrays import Float64, Ints, States
+from ..engine.frontier import automata, passes
+from ..engine.frontier.order import Incidence, elimination_order, is_narrow
+from ..engine.frontier.plan import Step, steps_of
 from ..errors import InfeasibleError
-from ..models.group import Group
-from .components import Frontier, NestedComponent, solved
+from ..memo import cached, once
 from .factor_graph import FactorGraph
-from .layout import Layout, distinct, members_of_factors
-from .reduction import Reduction, reduced
+from .layout import members_of_factors
+from .reduction import reduced, simple_factors
 
 _WIDTH = 2**11  # states of the frontier of a block at most
-_PIECES = 6  # of a graph that beliefs are checked on
 _TRIES = 50  # starts of a chain
-
-Parts = list[NestedComponent | Frontier]
-
-
-def _affordable(reduction: Reduction) -> Parts | None:
-    parts: Parts = []
-    for component in reduction.components:
-        part = solved(component)
-        if part.width > _WIDTH:
-            return None
-        parts.append(part)
-    return parts
-
-
-# -- beliefs beside exact inference ----------------------------------------------------------------------------------
-
-
-def deviation(graph: FactorGraph, structure: Layout, messages: Float64, log_odds: Float64) -> float:
-    """Largest difference between beliefs and exact marginals on pieces of the graph.
-
-    A piece is a set of factors that hang together, as large as exact inference allows; the factors around it say what
-    they said in belief propagation. Pieces with cycles show what cycles do; a piece may be the whole graph.
-    """
-    if structure.is_forest:
-        return 0.0
-    rng = np.random.default_rng(0)
-    members = members_of_factors(graph)
-    factors = distinct(graph).factors
-    of: list[list[int]] = [[] for _ in range(graph.n_variables)]
-    for a in factors.tolist():
-        for v in members[a]:
-            of[v].append(a)
-    speaker = np.concatenate(
-        [
-            np.repeat(b.factors, [len(members[a]) for a in b.factors])
-            for p in structure.phases
-            for b in p.batches
-        ]
-    )
-    # Beliefs may run away to 0 or 1 where no constraint decides, so that it is not they who say what is decided.
-    worst, undecided = 0.0, np.flatnonzero((reduced(graph).value < 0) & (structure.degree > 1))
-    for v in rng.permutation(undecided)[:_PIECES]:
-        reach = _reach(int(v), of, members)
-        size, step = 1, 1
-        found: tuple[Ints, Float64] | None = None
-        # The step doubles until a piece is too wide, and halves from then on, down to a sixth of the size.
-        growing = True
-        while 6 * step >= size:
-            trial = min(size + step, len(reach))
-            exact = _piece_marginals(graph, reach[:trial], structure, messages, speaker)
-            if exact is not None:
-                size, found = trial, exact
-                if size == len(reach):
-                    break
-            growing = growing and exact is not None
-            step = 2 * step if growing else step // 2
-        if found is not None:
-            variables, marginals = found
-            worst = max(worst, float(np.abs(marginals - expit(log_odds[variables])).max()))
-        if size == len(reach) == len(factors):
-            break  # it was the whole graph
-    return worst
-
-
-def _reach(start: int, of: list[list[int]], members: list[Ints], most: int = 256) -> list[int]:
-    """Factors around a variable, always the one next that shares most with those before it: cycles close early."""
-    shared: dict[int, int] = dict.fromkeys(of[start], 1)
-    taken: dict[int, None] = {}
-    seen = {start}
-    while shared and len(taken) < most:
-        a = max(shared, key=lambda k: shared[k] / len(members[k]))
-        del shared[a]
-        taken[a] = None
-        for v in members[a].tolist():
-            if v not in seen:
-                seen.add(v)
-                for b in of[v]:
-                    if b not in taken:
-                        shared[b] = shared.get(b, 0) + 1
-    return list(taken)
-
-
-def _piece_marginals(
-    graph: FactorGraph, factors: list[int], structure: Layout, messages: Float64, speaker: Ints
-) -> tuple[Ints, Float64] | None:
-    known, members = distinct(graph), members_of_factors(graph)
-    variables = np.unique(np.concatenate([members[a] for a in factors]))
-    outside = ~np.isin(speaker, factors)
-    told = np.bincount(structure.variable[outside], messages[outside], minlength=graph.n_variables)
-    logits = (structure.theta + np.where(np.isfinite(structure.theta), told, 0.0))[variables]
-    groups, pairs = [], []
-    for a in factors:
-        own = np.searchsorted(variables, members[a])
-        if a >= graph.n_groups:
-            pairs.append((own, known.pair_tables[a - graph.n_groups]))
-            continue
-        model = graph.models[a]
-        silent = None if model is None else model.replace(logits=np.zeros(len(own)))
-        groups.append(Group(own, known.tables[a] if silent is None else silent))
-    edges = (np.array([p for p, _ in pairs]), np.array([t for _, t in pairs])) if pairs else None
-    try:
-        reduction = reduced(FactorGraph(logits, groups, edges=edges))
-        parts = _affordable(reduction)
-        if parts is None:
-            return None
-        marginals = np.where(reduction.value == 1, 1.0, 0.0)
-        for component, part in zip(reduction.components, parts):
-            marginals[component.variables] = expit(part.log_odds)
-    except InfeasibleError:  # the messages around it leave it nothing
-        return None
-    return variables, marginals
-
+_LEAST = 20  # sweeps of a chain that are compared with others
 
 # -- Gibbs sampling --------------------------------------------------------------------------------------------------
 
@@ -152,6 +42,8 @@ class GraphSamples:
         Spread between and within the halves of the chains, of every variable; near 1 if they agree. 1 for exact draws.
     effective_size : (D,) array
         Number of independent draws that would say as much about the mean of every variable.
+    sweeps : int
+        Sweeps of every chain that ``rhat`` and ``effective_size`` rest on, at least 20; 0 for independent draws.
 
     See Also
     --------
@@ -169,6 +61,7 @@ class GraphSamples:
     chains: int
     rhat: Float64
     effective_size: Float64
+    sweeps: int = 0
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> States:
         return np.array(self.draws, dtype=dtype, copy=copy)
@@ -192,11 +85,18 @@ class GraphSamples:
         """
         return np.asarray(self.draws.reshape(-1, self.draws.shape[-1]).mean(0))
 
+    @property
+    def _agreement(self) -> float:
+        """R-hat that chains in agreement stay below, all variables together, with probability 0.999."""
+        halves, n = 2 * self.chains, max(self.sweeps // 2, 2)
+        ratio = float(fdtri(halves - 1, halves * (n - 1), 1.0 - 1e-3 / max(len(self.rhat), 1)))
+        return max(1.05, math.sqrt((n - 1 + ratio) / n))
+
     def __repr__(self) -> str:
         if self.method == "exact":
             return f"GraphSamples({self.draws.shape}, independent exact draws)"
         largest, least = self.rhat.max(initial=1.0), self.effective_size.min(initial=math.inf)
-        doubt = "" if largest < 1.05 else "; the chains do not agree yet, draw more"
+        doubt = "" if largest < self._agreement else "; the chains do not agree yet, draw more"
         return (
             f"GraphSamples({self.draws.shape}, {self.chains} Gibbs chains, largest R-hat {largest:.3f}, "
             f"least effective size {least:.0f}{doubt})"
@@ -207,60 +107,148 @@ def gibbs_draws(
     graph: FactorGraph, number: int, chains: int, warm_up: int, rng: np.random.Generator
 ) -> GraphSamples:
     """Draws by chains that take block after block from its exact law given the others."""
-    each = -(-number // chains)
-    seen = np.empty((chains, each, graph.n_variables), np.uint8)
-    for chain in range(chains):
-        state = _start(graph, rng)
-        blocks = _cover(graph, state, rng)
-        for sweep in range(-warm_up, each):
-            for block in rng.permutation(len(blocks)):
-                _redraw(graph, state, blocks[block], rng)
-            if sweep >= 0:
-                seen[chain, sweep] = state
+    n, each = graph.n_variables, -(-number // chains)
+    if not number:
+        return GraphSamples(np.empty((0, n), np.uint8), "gibbs", chains, np.ones(n), np.zeros(n))
+    state = np.stack([possible_state(graph, rng) for _ in range(chains)])
+    blocks = _cover(graph, chains, rng)
+    kept = max(each, _LEAST)  # what chains of a few draws say about one another is nothing
+    seen = np.empty((chains, kept, n), np.uint8)
+    for sweep in range(-warm_up, kept):
+        for block in rng.permutation(len(blocks)):
+            blocks[block].redraw(state, rng)
+        if sweep >= 0:
+            seen[:, sweep] = state
     rhat, size = convergence(seen)
-    draws = seen.transpose(1, 0, 2).reshape(chains * each, -1)[:number]
-    return GraphSamples(draws, "gibbs", chains, rhat, size)
+    draws = seen[:, kept - each :].transpose(1, 0, 2).reshape(chains * each, -1)[:number]
+    return GraphSamples(draws, "gibbs", chains, rhat, size * number / (chains * kept), kept)
 
 
-def _given(state: Ints, block: Ints) -> Ints:
-    out = state.copy()
-    out[block] = -1
-    return out
+class Block:
+    """Variables that chains draw together, given all others.
+
+    The steps of their elimination are made once: what the others are decides which of its tables a factor closes with.
+    """
+
+    def __init__(self, graph: FactorGraph, variables: Ints, chains: int) -> None:
+        self.variables, self._chains = variables, chains
+        self._logits = graph.total_logits[variables]
+        place = np.full(graph.n_variables, -1)
+        place[variables] = np.arange(len(variables))
+        counts, pairs = simple_factors(graph)
+        self._read: list[Ints] = []
+        self._outside: list[Ints] = []
+        self._closing: list[Float64] = []  # log-weights of the last states by the count outside, (c, s)
+        self._machines: list[automata.Automaton] = []
+        for members, table in counts:
+            inside, outside = members[place[members] >= 0], members[place[members] < 0]
+            if len(inside):
+                every = np.lib.stride_tricks.sliding_window_view(table, len(inside) + 1)
+                self._add(place[inside], outside, *automata.of_counts(every))
+        for members, table in pairs:
+            inside, outside = members[place[members] >= 0], members[place[members] < 0]
+            if len(inside) == 1:
+                every = table.T if inside[0] == members[0] else table
+                self._add(place[inside], outside, *automata.of_counts(every))
+            elif len(inside) == 2:
+                self._add(place[inside], outside, automata.of_values(), table.reshape(1, 4))
+        sizes = [np.log([*machine.sizes[:-1], 1]) for machine in self._machines]  # in the end it is closed
+        self._incidence = Incidence(self._read, np.ones(len(variables), np.int64), sizes)
+
+    def _add(self, read: Ints, outside: Ints, machine: automata.Automaton, closing: Float64) -> None:
+        self._read.append(read)
+        self._outside.append(outside)
+        self._machines.append(machine)
+        self._closing.append(closing)
+
+    @property
+    def affordable(self) -> bool:
+        """Whether its frontier is narrow."""
+        return is_narrow(self._incidence, _WIDTH)
+
+    @cached
+    def _steps(self) -> list[Step]:
+        order = elimination_order(self._incidence)
+        place = np.argsort(order)
+        for k, (read, machine) in enumerate(zip(self._read, self._machines)):
+            if len(machine.sizes) == 3 and machine.sizes[-1] == 4 and place[read[0]] > place[read[1]]:
+                self._closing[k] = self._closing[k].reshape(2, 2).T.reshape(1, 4)
+        laws = list(np.stack([log_expit(-self._logits), log_expit(self._logits)], -1))
+        begin = [np.zeros(1) for _ in self._read]
+        private = [False] * len(begin)
+        return steps_of(laws, self._read, self._machines, begin, order, private, self._chains)
+
+    def redraw(self, state: Ints, rng: np.random.Generator) -> None:
+        """Draw the variables of all chains (C, D) anew, in place."""
+        steps = [
+            step if step.factor < 0 else step.weighted(self._gains(step.factor, state))
+            for step in self._steps
+        ]
+        try:
+            tape = passes.Tape(steps, side_by_side=self._chains)
+        except passes.TooSmall:
+            tape = passes.Tape(steps, side_by_side=self._chains, logs=True)
+        for t, taken in passes.walks(tape, self._chains, rng).items():
+            if steps[t].block >= 0:
+                state[:, self.variables[steps[t].block]] = steps[t].on[taken]
+
+    def _gains(self, factor: int, state: Ints) -> Float64:
+        """Log-weights of the last states of a factor in every chain, (s, C) flat."""
+        table = self._closing[factor][state[:, self._outside[factor]].sum(1)]
+        return np.asarray((table - table.max(1, keepdims=True)).T.reshape(-1))
 
 
-def _redraw(graph: FactorGraph, state: Ints, block: Ints, rng: np.random.Generator) -> None:
-    reduction = reduced(graph, _given(state, block))
-    state[block] = reduction.value[block]
-    for component in reduction.components:
-        state[component.variables] = solved(component).sample(1, rng)[0]
-
-
-def _cover(graph: FactorGraph, state: Ints, rng: np.random.Generator) -> list[Ints]:
-    """Blocks that hang together, as large as exact inference allows, until every variable is in one."""
-    members = members_of_factors(graph)
-    of: list[list[int]] = [[] for _ in range(graph.n_variables)]
-    for a, own in enumerate(members):
-        for v in own:
-            of[v].append(a)
-    left = set(range(graph.n_variables))
+def _cover(graph: FactorGraph, chains: int, rng: np.random.Generator) -> list[Block]:
+    """Blocks that hang together, as large as exact inference allows, until every free variable is in one."""
+    free = reduced(graph).value < 0
+    left = set(np.flatnonzero(free).tolist())
     blocks = []
     while left:
         start = int(rng.choice(sorted(left)))
-        order = list(
-            dict.fromkeys([start, *(int(v) for a in _reach(start, of, members) for v in members[a])])
-        )
-        size = 1
+        order = neighbourhood(graph, start)
+        order = order[free[order]]
+        best, size = Block(graph, order[:1], chains), 1
         while size < len(order):
-            more = np.array(order[: 2 * size])
-            if _affordable(reduced(graph, _given(state, more))) is None:
-                break
             size = min(2 * size, len(order))
-        blocks.append(np.array(order[:size]))
-        left -= set(order[:size])
+            more = Block(graph, order[:size], chains)
+            if not more.affordable:
+                break
+            best = more
+        blocks.append(best)
+        left -= set(best.variables.tolist())
     return blocks
 
 
-def _start(graph: FactorGraph, rng: np.random.Generator) -> Ints:
+def neighbourhood(graph: FactorGraph, start: int, most: int = 256) -> Ints:
+    """Variables around one, by factors: always that next which shares most with those before it, to close cycles."""
+    members, of = once(graph._structure, "factors of variables", lambda: _factors_of(graph))
+    shared: dict[int, int] = dict.fromkeys(of[start], 1)
+    taken: set[int] = set()
+    seen: dict[int, None] = {start: None}
+    while shared and len(taken) < most:
+        a = max(shared, key=lambda k: shared[k] / len(members[k]))
+        del shared[a]
+        taken.add(a)
+        for v in members[a].tolist():
+            if v not in seen:
+                seen[v] = None
+                for b in of[v]:
+                    if b not in taken:
+                        shared[b] = shared.get(b, 0) + 1
+    return np.array(list(seen))
+
+
+def _factors_of(graph: FactorGraph) -> tuple[list[Ints], list[list[int]]]:
+    """Members of every factor, and the factors of every variable."""
+    members = members_of_factors(graph)
+    of: list[list[int]] = [[] for _ in range(graph.n_variables)]
+    for a, own in enumerate(members):
+        for v in own.tolist():
+            of[v].append(a)
+    return members, of
+
+
+def possible_state(graph: FactorGraph, rng: np.random.Generator) -> Ints:
     """A configuration of positive weight: block after block given those before, tried again where that ends."""
     decided = reduced(graph).value
     for _ in range(_TRIES):
@@ -296,8 +284,6 @@ def convergence(draws: States) -> tuple[Float64, Float64]:
     """
     chains, number, _ = draws.shape
     half = number // 2
-    if half < 2:
-        return np.full(draws.shape[2], math.nan), np.full(draws.shape[2], math.nan)
     x = draws[:, : 2 * half].reshape(2 * chains, half, -1).astype(float)
     within, between = x.var(1, ddof=1).mean(0), half * x.mean(1).var(0, ddof=1)
     total = within * (half - 1) / half + between / half

@@ -24,8 +24,7 @@ from scipy.special import expit, softmax
 
 from .. import checks, display
 from .._progress import Report, stoppable
-from ..arrays import Bools, Float64, Ints
-from ..checks.sums import read_only
+from ..arrays import Bools, Float64, Ints, frozen
 from ..engine import masks
 from ..engine.maximize import passes
 from ..errors import ParameterError
@@ -303,7 +302,7 @@ def _minimised(
     assert best is not None
     value, x, w, marginals = best
     shares, mean, gap = parts.shares(x), w @ marginals, _disagreement(best)
-    read_only(shares, mean, w)
+    frozen(shares, mean, w)
     return UpperBound(value, mean, gap, w, iterations, gap <= tol, shown.interrupted, shares)
 
 

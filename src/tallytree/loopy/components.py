@@ -12,15 +12,17 @@ from scipy.special import log_expit
 
 from ..arrays import Bools, Float64, Ints, States
 from ..engine.frontier import automata, passes
-from ..engine.frontier.order import Incidence, elimination_order
+from ..engine.frontier.order import Incidence, elimination_order, is_narrow
 from ..engine.frontier.plan import Step, steps_of
 from ..errors import StructureError
 from ..memo import Caching, cached
 from ..models.count import CountModel
 from ..models.edges import Forest
 from ..models.group import Group
+from .factor_graph import FactorGraph
 from .reduction import Component
 
+_RANKED = 2**29  # states of all frontiers that a search for the k best configurations may hold
 _ROUNDING = 4 * np.finfo(float).eps  # of a step, relative
 
 
@@ -32,11 +34,27 @@ def solved(component: Component) -> NestedComponent | Frontier:
         return Frontier(component)
 
 
+def graph_of(component: Component) -> FactorGraph:
+    """The component as a factor graph."""
+    edges = (
+        (np.array(list(component.pairs)), np.array(list(component.pairs.values())))
+        if component.pairs
+        else None
+    )
+    return FactorGraph(
+        component.logits, [Group(list(s), t) for s, t in component.counts.items()], edges=edges
+    )
+
+
 class NestedComponent:
     """A component whose sets are nested and whose pairs form a forest that fits them: a count model."""
 
     width = 1
     price = 0.0
+
+    def at_most(self, states: int) -> bool:
+        """Whether the frontier has no more states."""
+        return True
 
     def __init__(self, component: Component) -> None:
         self.component = component
@@ -150,6 +168,10 @@ class Frontier(Caching):
         """States of the widest frontier."""
         return round(math.exp(np.max(self._incidence.widths(self.order), initial=0.0)))
 
+    def at_most(self, states: int) -> bool:
+        """Whether the frontier has no more states, by an order that is found quickly."""
+        return is_narrow(self._incidence, states)
+
     @property
     def price(self) -> float:
         """Log of the states of all frontiers."""
@@ -165,7 +187,8 @@ class Frontier(Caching):
             machines[k] = automata.of_pair(table if first < second else table.T)
         laws = [self._log_law(block, maxima) for block in self.blocks]
         begin = [self._beginning(k, machines[k], maxima) for k in range(len(machines))]
-        return steps_of(laws, self._read, machines, begin, self.order)
+        private = [len(own) > 0 for own in self.private]
+        return steps_of(laws, self._read, machines, begin, self.order, private)
 
     def _log_law(self, variables: Ints, maxima: bool) -> Float64:
         """Log-weights of the number of variables that are on, or of the best configuration of each number."""
@@ -243,7 +266,14 @@ class Frontier(Caching):
         return list(islice(every._ranked(), k))
 
     def _ranked(self) -> Iterator[tuple[float, States]]:
-        tape = passes.Tape(self.steps(maxima=True), maxima=True)
+        steps = self.steps(maxima=True)
+        states = sum(step.size for step in steps)
+        if states > _RANKED:
+            raise StructureError(
+                f"The k best configurations need all frontiers at once, {8e-9 * states:.2g} GB of memory. "
+                "Ask for `mode`, which needs a few of them, or for `sample`."
+            )
+        tape = passes.Tape(steps, maxima=True)
         blocks = [(t, self.blocks[step.block]) for t, step in enumerate(tape.steps) if step.block >= 0]
         base = float(np.logaddexp(0.0, self.logits).sum())
         for value, taken in passes.ranked_walks(tape):

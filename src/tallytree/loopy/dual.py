@@ -19,8 +19,7 @@ from scipy.sparse import coo_array
 
 from .. import checks, display
 from .._progress import Report, stoppable
-from ..arrays import Bools, Float64, Ints
-from ..checks.sums import read_only
+from ..arrays import Bools, Float64, Ints, frozen
 from ..errors import InfeasibleError, TallyTreeError
 from .bounds import Split, descend, split
 from .factor_graph import FactorGraph
@@ -211,7 +210,7 @@ class _Run:
 
     def result(self, interrupted: bool) -> DualDecomposition:
         shares = self.parts.shares(self.at)
-        read_only(shares, self.mode)
+        frozen(shares, self.mode)
         return DualDecomposition(self.bound, self.mode, self.weight, self.iterations, interrupted, shares)
 
 
@@ -229,7 +228,7 @@ def decode(graph: FactorGraph, candidates: Bools, marginals: Float64 | None) -> 
     """
     yield from candidates
     votes = np.asarray(candidates.mean(0) if marginals is None else marginals)
-    yield _greedy(graph, votes)
+    yield one_by_one(graph, votes)
     if marginals is not None and graph.n_edges == 0 and all(t is not None for t in graph.tables):
         for margin in _MARGINS:
             found = _completed(graph, votes, margin)
@@ -267,7 +266,7 @@ def _completed(graph: FactorGraph, votes: Float64, margin: float) -> Bools | Non
     return y
 
 
-def _greedy(graph: FactorGraph, votes: Float64) -> Bools:
+def one_by_one(graph: FactorGraph, votes: Float64) -> Bools:
     """Variables decided one by one, the surest first.
 
     A decision is reversed where it would leave some count factor without any count it allows. That look-ahead of one
@@ -329,17 +328,22 @@ def is_concave(log_f: Float64) -> bool:
     return bool((np.diff(slopes) <= 1e-12 * (1.0 + np.abs(slopes[1:]))).all())
 
 
-def best_configuration(logits: Float64, members: list[Ints], tables: list[Float64]) -> Bools:
+def best_configuration(
+    logits: Float64, members: list[Ints], tables: list[Float64], *, any_will_do: bool = False
+) -> Bools:
     """The configuration with the largest log-weight, by the variables of every count factor and its log-table.
 
     Every variable is a member of at most two factors, on two sides, or some potential is not concave: otherwise the
-    linear program may return fractions, which raise FractionalError.
+    linear program may return fractions, which raise FractionalError. If any will do, a mixed-integer program ends with
+    the first possible one.
     """
     from scipy import optimize
 
+    told = [(at, table) for at, table in zip(members, tables) if len(at) == 0 or np.ptp(table) != 0.0]
+    members, tables = [at for at, _ in told], [table for _, table in told]
     n, m, choices = len(logits), len(tables), 0
-    if n == 0 and not tables:
-        return np.zeros(0, bool)
+    if np.bincount(np.concatenate([np.empty(0, np.int64), *members]), minlength=1).max() <= 1:
+        return _best_apart(logits, members, tables)
     # Rows of the program: a count per factor, then "one of these" per choice. Columns: the cells, then those of counts.
     row = [np.repeat(np.arange(m), [len(at) for at in members])]
     column, entry = [np.concatenate([np.empty(0, np.int64), *members])], [np.ones(len(row[0]))]
@@ -383,7 +387,7 @@ def best_configuration(logits: Float64, members: list[Ints], tables: list[Float6
             integrality=np.concatenate(whole),
             bounds=optimize.Bounds(0.0, limit),
             constraints=optimize.LinearConstraint(matrix, right, right),
-            options={"mip_rel_gap": 0.0},  # by default it stops within 1e-4 of the best
+            options={"mip_rel_gap": math.inf if any_will_do else 0.0},  # by default it is 1e-4
         )
     else:
         limits = np.stack([np.zeros(end), limit], axis=1)
@@ -398,4 +402,19 @@ def best_configuration(logits: Float64, members: list[Ints], tables: list[Float6
         raise FractionalError(
             "The linear program has a fractional optimum. Use dual_decomposition or loopy_bp."
         )
+    return chosen
+
+
+def _best_apart(logits: Float64, members: list[Ints], tables: list[Float64]) -> Bools:
+    """The best configuration where no variable has two factors: each takes its largest log-odds."""
+    chosen = logits > 0.0
+    for at, table in zip(members, tables):
+        order = at[np.argsort(-logits[at], kind="stable")]
+        weights = np.append(0.0, np.cumsum(logits[order])) + table
+        count = int(np.argmax(weights))
+        if weights[count] == -math.inf:
+            raise InfeasibleError(
+                f"A potential allows no count at all for {len(at)} free variables. Relax it."
+            )
+        chosen[order] = np.arange(len(order)) < count
     return chosen

@@ -358,6 +358,8 @@ class ExactResult(Caching):
         ------
         ParameterError
             If ``k`` is not at least 1.
+        StructureError
+            If all frontiers together take more than 4 GB of memory.
 
         See Also
         --------

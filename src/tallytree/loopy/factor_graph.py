@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 Factor = tuple[Any, Float64 | None, CountModel | None]  # as given; its log-table, or the model that it is
 
 
+class _Structure:
+    """What follows from the factors alone, found once for all graphs that differ in log-odds."""
+
+
 class FactorGraph(Caching, Value):
     """Binary variables with potentials on counts of groups that may overlap in any way.
 
@@ -111,7 +115,7 @@ class FactorGraph(Caching, Value):
         for part in given:
             if isinstance(part, np.ndarray):
                 part.flags.writeable = False
-        self._given = given
+        self._given, self._structure = given, _Structure()
         self._logits, self._members, self._offsets, self._factors, self._pairs, self._pair_tables = given
 
     @classmethod
@@ -306,7 +310,9 @@ class FactorGraph(Caching, Value):
         """
         hint = " For another number of variables make a new FactorGraph."
         values = checks.array("logits", logits, self._logits.shape, checks.NUMBERS, hint=hint)
-        return self._made(values.copy(), *self._given[1:])
+        new = self._made(values.copy(), *self._given[1:])
+        new._structure = self._structure
+        return new
 
     def log_weight(self, y: ArrayLike) -> Any:
         """Logarithm of the unnormalised weight of configurations (..., D).

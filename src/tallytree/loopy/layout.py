@@ -27,6 +27,7 @@ from ..models.group import Group
 from .factor_graph import FactorGraph
 
 _FEW_SIZES = 4  # up to this many sizes in a phase are not worth padding
+_HUB = 256  # factors of a variable beyond which who hears whom is not written down
 _PADDING = 0.8  # factors at least this fraction of the largest size share its batch
 
 
@@ -105,12 +106,17 @@ def _tempered_model(model: CountModel | None, power: float) -> CountModel | None
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """Factors that are updated together, and the other messages that their members hear: a one for each of them."""
+    """Factors that are updated together, and the other messages that their members hear: a one for each of them.
+
+    For variables of very many factors these would be too many; `hubs` has all messages to such a variable, which of
+    them belong to the phase, and where there.
+    """
 
     start: int
     stop: int
     batches: tuple[Batch, ...]
     others: Any  # (messages of this phase, all messages), sparse
+    hubs: tuple[tuple[Ints, Ints, Ints], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +133,13 @@ class Layout:
     def incoming(self, phase: Phase, messages: Float64) -> Float64:
         """What members say to the factors of a phase: own log-odds and the messages of all other factors."""
         with np.errstate(invalid="ignore"):
-            return np.asarray(self.theta[self.variable[phase.start : phase.stop]] + phase.others @ messages)
+            out = np.asarray(self.theta[self.variable[phase.start : phase.stop]] + phase.others @ messages)
+            for heard, own, place in phase.hubs:
+                # What comes before a message and what comes after it: a difference would lose digits, or be NaN.
+                told = messages[heard]
+                before, after = np.cumsum(told), np.cumsum(told[::-1])[::-1]
+                out[place] += np.append(0.0, before[:-1])[own] + np.append(after[1:], 0.0)[own]
+        return out
 
     def beliefs(self, messages: Float64) -> Float64:
         """Log-odds of the variables, (D,)."""
@@ -136,30 +148,34 @@ class Layout:
         return np.where(np.isinf(self.theta), self.theta, total)
 
 
-def layout(graph: FactorGraph, *, parallel: bool = False) -> Layout:
-    """Layout of a graph: one phase per colour of the factors, or a single phase."""
-    key = "parallel layout" if parallel else "layout"
-    return once(graph, key, lambda: _build(graph, parallel))
+def layout(graph: FactorGraph, phases: int | None = None) -> Layout:
+    """Layout of a graph with at most so many phases; None is one for each class of disjoint factors."""
+    built: Layout = once(graph._structure, ("layout", phases), lambda: _build(graph, phases))
+    return replace(built, theta=graph.total_logits, constant=graph.forced_log_weight)
 
 
 def colours(members: list[Ints], n_variables: int) -> Ints:
     """First-fit colouring: no two factors of a colour share a variable."""
-    covered: list[NDArray[np.bool_]] = []
+    taken = [0] * n_variables  # colours of the factors of each variable, as bits
     out = np.empty(len(members), np.int64)
     for a, at in enumerate(members):
-        c = next((c for c, mask in enumerate(covered) if not mask[at].any()), len(covered))
-        if c == len(covered):
-            covered.append(np.zeros(n_variables, bool))
-        covered[c][at] = True
-        out[a] = c
+        used = 0
+        for v in at.tolist():
+            used |= taken[v]
+        first = ~used & (used + 1)  # the lowest bit that is not set
+        for v in at.tolist():
+            taken[v] |= first
+        out[a] = first.bit_length() - 1
     return out
 
 
-def _build(graph: FactorGraph, parallel: bool) -> Layout:
+def _build(graph: FactorGraph, phases: int | None) -> Layout:
     known = distinct(graph)
     members, factors = known.members, known.factors
     listed = [members[a] for a in factors]
-    colour = np.zeros(len(listed), np.int64) if parallel else colours(listed, graph.n_variables)
+    colour = colours(listed, graph.n_variables)
+    if phases is not None:  # where a variable has more factors than that, some of them speak at once
+        colour %= phases
     planned = [_plan(graph, factors[colour == c], members) for c in range(int(colour.max(initial=-1)) + 1)]
     variable = np.concatenate(
         [
@@ -169,21 +185,25 @@ def _build(graph: FactorGraph, parallel: bool) -> Layout:
     )
     degree = np.bincount(variable, minlength=graph.n_variables)
     n = len(variable)
-    member = csr_array((np.ones(n), variable, np.arange(n + 1)), shape=(n, graph.n_variables))
+    few = degree[variable] <= _HUB
+    member = csr_array((few.astype(float), variable.copy(), np.arange(n + 1)), shape=(n, graph.n_variables))
+    member.eliminate_zeros()
     others = csr_array(member @ member.T)
     others.setdiag(0.0)
     others.eliminate_zeros()  # nothing is said by 0 times an infinite message
-    phases, at = [], 0
+    heard = [np.flatnonzero(variable == v) for v in np.flatnonzero(degree > _HUB)]
+    made, at = [], 0
     for batches in planned:
         start, built = at, []
         for kind, group, width in batches:
             stop = at + sum(len(members[a]) for a in group)
             built.append(_batch(graph, known, kind, np.array(group), at, stop, width))
             at = stop
-        phases.append(Phase(start, at, tuple(built), others[start:at]))
-    constant = graph.forced_log_weight
+        inside = [(all_of, np.flatnonzero((all_of >= start) & (all_of < at))) for all_of in heard]
+        hubs = tuple((all_of, own, all_of[own] - start) for all_of, own in inside if len(own))
+        made.append(Phase(start, at, tuple(built), others[start:at], hubs))
     forest = _is_forest(listed, graph.n_variables)
-    return Layout(graph.total_logits, constant, tuple(phases), variable, degree, forest)
+    return Layout(graph.total_logits, graph.forced_log_weight, tuple(made), variable, degree, forest)
 
 
 def _is_forest(members: list[Ints], n_variables: int) -> bool:
@@ -312,7 +332,7 @@ def members_of_factors(graph: FactorGraph) -> list[Ints]:
 
 def distinct(graph: FactorGraph) -> Distinct:
     """The factors of a graph, those of equal members joined."""
-    found: Distinct = once(graph, "distinct factors", lambda: _joined(graph))
+    found: Distinct = once(graph._structure, "distinct factors", lambda: _joined(graph))
     return found
 
 

@@ -22,8 +22,7 @@ import numpy as np
 
 from .. import checks, display
 from .._progress import Report, stoppable
-from ..arrays import Float64, Ints
-from ..checks.sums import read_only
+from ..arrays import Float64, Ints, frozen
 from ..errors import StructureError
 from .bounds import Split, split
 from .factor_graph import FactorGraph
@@ -154,7 +153,7 @@ def mean_field(
             if run.residual <= tol or not run.step():
                 break
             shown.update(run.iterations, run.residual)
-    read_only(run.marginals, run.x)
+    frozen(run.marginals, run.x)
     converged, stopped = run.residual <= tol, shown.interrupted
     return LowerBound(run.value, run.marginals, run.x, run.residual, run.iterations, converged, stopped)
 

@@ -56,7 +56,7 @@ def reduced(graph: FactorGraph, given: Ints | None = None) -> Reduction:
 
     Variables whose `given` value is 0 or 1, not -1, have that value.
     """
-    counts, pairs = once(graph, "simple factors", lambda: _factors(graph))
+    counts, pairs = simple_factors(graph)
     logits = graph.total_logits.copy()
     value = np.where(logits == math.inf, 1, np.where(logits == -math.inf, 0, -1))
     if given is not None:
@@ -79,9 +79,17 @@ def reduced(graph: FactorGraph, given: Ints | None = None) -> Reduction:
     return Reduction(value, constant, _components(value, logits, free_counts, free_pairs))
 
 
-def _factors(graph: FactorGraph) -> tuple[list[tuple[Ints, Float64]], list[tuple[Ints, Float64]]]:
+Factors = list[tuple[Ints, Float64]]
+
+
+def simple_factors(graph: FactorGraph) -> tuple[Factors, Factors]:
+    """Counts and pairs, as members and tables; those of the factors that are models among them."""
+    return once(graph._structure, "simple factors", lambda: _factors(graph))
+
+
+def _factors(graph: FactorGraph) -> tuple[Factors, Factors]:
     """Counts and pairs, those of the factors that are models among them."""
-    counts: list[tuple[Ints, Float64]] = []
+    counts: Factors = []
     pairs = [(pair, table) for pair, table in zip(graph.pairs, graph.pair_tables)]
     for k, (table, model) in enumerate(zip(graph.tables, graph.models)):
         members = graph.members(k)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 from .. import checks
-from ..arrays import Float64, FloatArray
+from ..arrays import Float64, FloatArray, frozen
 from ..checks import configurations
 from ..errors import InfeasibleError, ParameterError
 from ..memo import Caching, cached
@@ -114,12 +114,9 @@ class Model(Caching, Value):
 
     def _scalar(self, values: Float64) -> Any:
         """One number per model, (B,) to (...,), in double precision whatever the dtype of the parameters; read-only."""
-        shape = self._batch_shape
-        if not shape:
+        if not self._batch_shape:
             return np.float64(values[0])
-        out = values.reshape(shape)
-        out.setflags(write=False)  # answers are kept
-        return out
+        return frozen(values.reshape(self._batch_shape))
 
     def _result(self, values: Any) -> Any:
         """Numbers such as log-probabilities, in double precision; NumPy scalars where there is one."""
@@ -291,9 +288,7 @@ class ArgumentModel(Value):
 
     def _vector(self, values: Float64) -> Float64:
         """An answer (batch..., m), or one row of it per model, in the dtype of the logits; read-only."""
-        out = np.array(values, self._dtype).reshape(*self.batch_shape, values.shape[-1])
-        out.flags.writeable = False
-        return out
+        return frozen(np.array(values, self._dtype).reshape(*self.batch_shape, values.shape[-1]))
 
     def _parts(self) -> tuple[Any, ...]:
         return tuple(self._arguments().values())

@@ -127,7 +127,7 @@ class BinaryModel(Model):
         >>> np.exp(model.log_partition).round(6)  # 1 + 3
         np.float64(4.0)
         """
-        return self._scalar(self._log_norm + self._far_constant)
+        return self._scalar(self._log_norm + self._masked_constant)
 
     @answer
     def marginals(self) -> FloatArray:
@@ -363,7 +363,7 @@ class BinaryModel(Model):
         if self._forest is None:
             return CountSolver(pose.count_problem(self._params, self._method), self._method)
         assert self._structure is not None
-        return ForestSolver(pose.forest_problem(self._params, self._structure, self._near_edges))
+        return ForestSolver(pose.forest_problem(self._params, self._structure, self._unmasked_edges))
 
     @cached
     def _solved(self) -> Any:
@@ -392,27 +392,27 @@ class BinaryModel(Model):
         )
 
     @cached
-    def _near_edges(self) -> pose.NearEdges:
+    def _unmasked_edges(self) -> pose.UnmaskedEdges:
         assert self._forest is not None
-        return pose.near_edges(self._forest)
+        return pose.unmasked_edges(self._forest)
 
     @property
-    def _far_constant(self) -> Any:
-        """What far numbers add to all log-weights alike, () or (B,); see :mod:`~tallytree.engine.masks`."""
+    def _masked_constant(self) -> Any:
+        """What masks add to all log-weights alike, () or (B,); see :mod:`~tallytree.engine.masks`."""
         if self._forest is None:
-            return self._params.far_constant
-        edges = np.broadcast_to(self._near_edges.constant, self.batch_shape).reshape(-1)
-        return self._params.far_constant + edges
+            return self._params.masked_constant
+        edges = np.broadcast_to(self._unmasked_edges.constant, self.batch_shape).reshape(-1)
+        return self._params.masked_constant + edges
 
     @property
     def _constant(self) -> Any:
         """What has to be added to the log-weights of the problem, () or (B,)."""
         near = self._params.leaves.constant if self._forest is None else self._params.own_constant
-        return near + self._far_constant
+        return near + self._masked_constant
 
     @cached
     def _log_norm(self) -> Float64:
-        """Log Z, (B,), without what far numbers add to the log-weights of all configurations alike."""
+        """Log Z, (B,), without what masks add to the log-weights of all configurations alike."""
         found: Float64 = self._solved.log_norm()
         return np.asarray(found if self._forest is None else found + self._params.own_constant)
 
@@ -469,10 +469,10 @@ class BinaryModel(Model):
         return forest
 
     def _edge_weight(self, states: Bools) -> Any:
-        """Log-weights that the edges give to configurations, far numbers apart."""
+        """Log-weights that the edges give to configurations, masks apart."""
         if self._forest is None:
             return 0.0
-        pairs, tables = self._forest.pairs, self._near_edges.tables
+        pairs, tables = self._forest.pairs, self._unmasked_edges.tables
         first, second = states[..., pairs[:, 0]], states[..., pairs[:, 1]]
         on = np.where(second, tables[..., 1, 1], tables[..., 1, 0])
         off = np.where(second, tables[..., 0, 1], tables[..., 0, 0])

@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from .. import checks
-from ..arrays import Float64, FloatArray, Size, States
+from ..arrays import Float64, FloatArray, Size, States, frozen
 from ..errors import ParameterError
 from ..memo import answer, cached, once
 from .binary import BinaryModel
@@ -292,8 +292,7 @@ class Configurations(BinaryModel):
         states, values = self._solver.best()
         self._check_weights(values)
         states = states.reshape(*self.batch_shape, states.shape[-1])
-        states.flags.writeable = False
-        return states, self._scalar(values + self._constant)
+        return frozen(states), self._scalar(values + self._constant)
 
     def _max_counts(self, group: int | None) -> Float64:
         """(B, n + 1), constants included."""

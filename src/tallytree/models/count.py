@@ -284,8 +284,8 @@ class CountModel(Configurations, SecondOrder, Information):
         array([-0.69314718,        -inf])
         """
         states = configurations.states(y, self.n_variables, self.batch_shape)
-        # What far numbers add to all configurations alike is in neither term.
-        score = moments.log_weight(self._tree, self._params.near, states) + self._edge_weight(states)
+        # What masks add to all configurations alike is in neither term.
+        score = moments.log_weight(self._tree, self._params.unmasked, states) + self._edge_weight(states)
         log_norm = np.reshape(self._log_norm, self.batch_shape)
         found = np.asarray(score - log_norm)
         size = np.abs(score) + np.abs(log_norm)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks, display
-from ..arrays import Float64, Ints
+from ..arrays import Float64, Ints, frozen
 from ..checks import configurations
 from ..checks.groups import all_members, group_list
 from ..errors import ParameterError, StructureError
@@ -90,9 +90,8 @@ class Forest(Caching, Value):
     """
 
     def __init__(self, pairs: ArrayLike, log_tables: Any = None, *, coupling: Any = None) -> None:
-        self._pairs = check_forest(pairs)
-        self._tables = _tables(log_tables, coupling, len(self._pairs))
-        self._pairs.flags.writeable = self._tables.flags.writeable = False
+        self._pairs = frozen(check_forest(pairs))
+        self._tables = frozen(_tables(log_tables, coupling, len(self._pairs)))
 
     @classmethod
     def compatible_with(cls, tree: CountTree, log_tables: Any = None, *, coupling: Any = None) -> Forest:
@@ -347,8 +346,7 @@ class Forest(Caching, Value):
         """
         new = Forest.__new__(Forest)
         new._pairs = self._pairs
-        new._tables = _tables(log_tables, coupling, len(self._pairs))
-        new._tables.flags.writeable = False
+        new._tables = frozen(_tables(log_tables, coupling, len(self._pairs)))
         return new
 
     def __repr__(self) -> str:

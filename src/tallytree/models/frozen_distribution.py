@@ -19,7 +19,7 @@ from .lattice_distribution import LatticeDistribution
 
 
 class FrozenDistribution(Value, LatticeDistribution):
-    """Distributions of integers ``start + step * (0, 1, ..., m - 1)``, one per member of a batch.
+    """Distributions on the values of a lattice, one per member of a batch.
 
     Methods have the names, arguments and meaning of a frozen `scipy.stats` distribution.
     """
@@ -28,7 +28,7 @@ class FrozenDistribution(Value, LatticeDistribution):
         raise AttributeError(f"{type(self).__name__} is frozen: make a new one instead of setting {name!r}.")
 
     def _repr_html_(self) -> str:
-        return sum_page(self, self._n_values)
+        return sum_page(self, self._lattice.size)
 
     # -- draws -------------------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class FrozenDistribution(Value, LatticeDistribution):
         away = values - mean[:, None]
         second, third, fourth = ((mass * away**power).sum(axis=1) for power in (2, 3, 4))
         found = (mean, second, third, fourth - 3.0 * second**2)
-        return tuple(c.reshape(self.batch_shape) for c in found)  # type: ignore[return-value]
+        return tuple(c.reshape(self.batch_shape) for c in found)
 
     def mean(self) -> Any:
         """Mean.
@@ -319,7 +319,7 @@ class FrozenDistribution(Value, LatticeDistribution):
         Parameters
         ----------
         func : callable, optional
-            Takes the possible values in an integer array and returns one number for each; default X itself.
+            Takes the possible values in an array and returns one number for each; default X itself.
         lb, ub : number, optional
             Sum over ``lb <= X <= ub`` only, both included.
         conditional : bool

@@ -1,4 +1,4 @@
-"""Probabilities and quantiles of integer-valued distributions, from a table of log-probabilities."""
+"""Probabilities and quantiles of distributions on a lattice, from a table of log-probabilities."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..arrays import Float64, Ints
+from ..arrays import Float64, frozen
 from ..checks.sums import real_array
 from ..engine.law import least_reached, log_tails, most_left
-from ..engine.pmf.weighted import Lattice
+from ..engine.pmf.events import Lattice
 from ..memo import cached
 
 
 class LatticeDistribution(ABC):
-    """Distributions of integers ``start + step * (0, 1, ..., m - 1)``, one per member of a batch."""
+    """Distributions on the values of a lattice, one per member of a batch."""
 
     @property
     @abstractmethod
@@ -25,20 +25,12 @@ class LatticeDistribution(ABC):
 
     @property
     @abstractmethod
-    def _lattice(self) -> Lattice: ...
+    def _lattice(self) -> Lattice:
+        """Which values there are, known before there is a table."""
 
     @property
-    def _start(self) -> int:
-        return self._lattice.offset
-
-    @property
-    def _step(self) -> int:
-        return self._lattice.step
-
-    @property
-    def _n_values(self) -> int:
-        """Length of the table, known before there is one."""
-        return int(self._lattice.weights.sum()) + 1
+    @abstractmethod
+    def n(self) -> int: ...
 
     @property
     @abstractmethod
@@ -50,11 +42,11 @@ class LatticeDistribution(ABC):
         """Smallest and largest possible value, each of the shape of the batch."""
         possible = self._log_table > -np.inf
         first, last = possible.argmax(axis=1), possible.shape[1] - 1 - possible[:, ::-1].argmax(axis=1)
-        low, high = (self._start + self._step * end.reshape(self.batch_shape) for end in (first, last))
+        low, high = (self._lattice.value(end.reshape(self.batch_shape)) for end in (first, last))
         return low[()], high[()]
 
     @property
-    def values(self) -> Ints:
+    def values(self) -> Any:
         """The values (m,) that ``count_log_probs`` refers to: 0 .. n for a sum without weights.
 
         See Also
@@ -66,7 +58,7 @@ class LatticeDistribution(ABC):
         >>> tt.PoissonBinomial([0.5, 0.5]).given(1).values
         array([0, 1, 2])
         """
-        return self._start + self._step * np.arange(self._n_values, dtype=np.int64)
+        return self._lattice.values
 
     @property
     def count_log_probs(self) -> Float64:
@@ -87,8 +79,7 @@ class LatticeDistribution(ABC):
     def _log_tails(self) -> tuple[Float64, Float64]:
         """``log P(X <= v)`` and ``log P(X > v)`` on the lattice."""
         tails = log_tails(self._log_table)
-        for tail in tails:
-            tail.flags.writeable = False
+        frozen(*tails)
         return tails
 
     @cached
@@ -104,7 +95,7 @@ class LatticeDistribution(ABC):
         shape = checks.broadcast(self.batch_shape, [(f"`{name}`", x.shape)])
         x = np.broadcast_to(x, shape)
         rows = np.broadcast_to(np.arange(table.shape[0]).reshape(self.batch_shape), shape)
-        place = (x - self._start) / self._step
+        place = self._lattice.place(x)
         last = table.shape[1] - 1
         index = np.clip(np.floor(place), -1, last + 1).astype(np.int64)
         out = table[rows, np.clip(index, 0, last)]
@@ -311,7 +302,7 @@ class LatticeDistribution(ABC):
 
     # -- values at which a probability is reached --------------------------------------------------------------
 
-    def _quantile(self, q: ArrayLike, side: int) -> Ints:
+    def _quantile(self, q: ArrayLike, side: int) -> Any:
         """First value with P(X <= v) >= q (side 0) or P(X > v) <= q (side 1), with the ends of the support at 0 and 1.
 
         The computed probability has to reach the level, or the smaller one of the two tails has to up to its rounding.
@@ -319,10 +310,14 @@ class LatticeDistribution(ABC):
         level = checks.array("q", q, (...,), checks.PROBABILITIES)
         shape = checks.broadcast(self.batch_shape, [("`q`", level.shape)])
         level = np.broadcast_to(level, shape)
-        n = self._lattice.nu.shape[1]
+        if self._is_long:
+            return self._long_quantile(level, side, shape)
+        n = self.n
         small = np.minimum(level, 1.0 - level)
         upper = (level > 0.5) != (side == 1)
-        near = np.where(upper, -most_left(small, n), least_reached(small, n)).ravel()
+        # beside 1 a level has an absolute rounding, which the small tail that is looked at would notice
+        beside = np.where(level > 0.5, 2.0**-54, 0.0)
+        near = np.where(upper, -most_left(small, n) - beside, least_reached(small, n) - beside).ravel()
         rows = np.broadcast_to(np.arange(len(self._tails[0])).reshape(self.batch_shape), shape)
         exact = (-level if side else level).ravel()
         # every member of the batch has two rising sequences: its cdf and its negative sf
@@ -336,8 +331,35 @@ class LatticeDistribution(ABC):
             reached = np.searchsorted(rising[side], exact[here]), np.searchsorted(rising[c % 2], near[here])
             index.flat[here] = np.minimum(*reached)
         low, high = (np.broadcast_to(end, shape) for end in self._bounds)
-        found = np.clip(self._start + self._step * index, low, high)
-        return np.asarray(np.where(level == float(side), low - 1, np.where(level == 1.0 - side, high, found)))
+        found = np.clip(self._lattice.value(index), low, high)
+        before = low - (self._lattice.step or 1)
+        return np.asarray(np.where(level == float(side), before, np.where(level == 1.0 - side, high, found)))
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether the table of all values is too long to be made for a few of them."""
+        return False
+
+    def _cell_of_tail(self, row: int, level: float, upper: bool) -> int:
+        """First cell with P(X <= v) >= level, or P(X > v) <= level if `upper`, without the table."""
+        raise NotImplementedError
+
+    def _long_quantile(self, level: Float64, side: int, shape: tuple[int, ...]) -> Any:
+        low, high = (np.broadcast_to(end, shape) for end in self._bounds)
+        rows = np.broadcast_to(
+            np.arange(int(np.prod(self.batch_shape, dtype=np.int64))).reshape(self.batch_shape), shape
+        )
+        before, out = low - (self._lattice.step or 1), np.empty(shape, np.asarray(low).dtype)
+        for at in np.ndindex(*shape):
+            q = float(level[at])
+            if q in (0.0, 1.0):
+                out[at] = before[at] if q == float(side) else high[at]
+                continue
+            upper = (q > 0.5) != (side == 1)
+            rounding = (2.0**-54 if upper else -(2.0**-54)) if q > 0.5 else 0.0
+            cell = self._cell_of_tail(int(rows[at]), max(min(q, 1.0 - q) + rounding, 5e-324), upper)
+            out[at] = min(max(self._lattice.value(cell), low[at]), high[at])
+        return out
 
     def ppf(self, q: ArrayLike) -> Any:
         """Smallest k with ``cdf(k) >= q``; as in `scipy.stats`, ppf(0) is one below the support.
@@ -351,7 +373,7 @@ class LatticeDistribution(ABC):
 
         Returns
         -------
-        int or ndarray of int
+        number or ndarray
             Values, of the shape of ``q`` and the batch broadcast together.
 
         Raises
@@ -382,7 +404,7 @@ class LatticeDistribution(ABC):
 
         Returns
         -------
-        int or ndarray of int
+        number or ndarray
             Values, of the shape of ``q`` and the batch broadcast together.
 
         Raises
@@ -406,7 +428,7 @@ class LatticeDistribution(ABC):
 
         Returns
         -------
-        int or ndarray of int
+        number or ndarray
             One value per member of the batch.
 
         See Also
@@ -430,9 +452,9 @@ class LatticeDistribution(ABC):
 
         Returns
         -------
-        low : int or ndarray of int
+        low : number or ndarray
             Lower end, included.
-        high : int or ndarray of int
+        high : number or ndarray
             Upper end, included.
 
         Raises
@@ -458,9 +480,9 @@ class LatticeDistribution(ABC):
 
         Returns
         -------
-        low : int or ndarray of int
+        low : number or ndarray
             The smallest value whose probability is not zero.
-        high : int or ndarray of int
+        high : number or ndarray
             The largest one.
 
         See Also

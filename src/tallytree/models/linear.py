@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,15 +12,18 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from .. import checks, display
-from ..arrays import Float64, Ints, Size, States
+from ..arrays import Float64, Ints, Size, States, frozen
 from ..checks import configurations
-from ..checks.sums import read_only
 from ..engine.count.moments import weight_of_logits
-from ..engine.log_sums import log_sum, softplus
-from ..engine.pmf.weighted import GridWalk, Lattice, inclusion_evidence, to_lattice, weighted_log_pmf
+from ..engine.log_sums import softplus
+from ..engine.pmf.best import best_configurations
+from ..engine.pmf.events import Events, Lattice, log_outcomes, to_lattice
+from ..engine.pmf.sums import Weight, draw, expectation, log_table, weight_of_table
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from .base import ArgumentModel, place_in_batch, rows_of
+from .conditional_sum import event_bounds
+from .frozen_distribution import FrozenDistribution
 
 _LARGEST = 1 << 24  # points of the grid
 
@@ -62,7 +66,8 @@ class LinearModel(ArgumentModel):
 
     Notes
     -----
-    Cost: O(D M) for M points of the grid.
+    Cost: near-linear in D and in the points of the grid that matter: windows under a tilt, merged by FFT and certified;
+    O(D M) for M points at worst. It is the engine of :class:`~tallytree.PoissonBinomial` with weights.
 
     Accuracy: exact for the rounded weights, ``posterior_logits`` to 1e-9 absolute or 1e-10 relative.
 
@@ -95,12 +100,19 @@ class LinearModel(ArgumentModel):
         self.logits: Float64 = np.array(nu, np.float64)
         self.weights = _weights(weights, nu.shape[-1])
         self._units = _units(self.weights, self.step)
+        hidden = int(np.count_nonzero((self._units == 0) & (self.weights != 0.0)))
+        if hidden:
+            warnings.warn(
+                f"`step`={self.step:g} rounds the weights of {hidden} of {len(self.weights)} variables to 0: `log_f` "
+                "does not see them. Take a smaller step.",
+                stacklevel=2,
+            )
         reach = int(np.abs(self._units).sum())
         low = int(self._units[self._units < 0].sum())
         self.values: Float64 = self.step * np.arange(low, low + reach + 1, dtype=np.float64)
         self.log_f = _log_f(log_f, self.values)
         checks.broadcast(nu.shape[:-1], [("`log_f`", self.log_f.shape[:-1])])
-        read_only(self.logits, self.weights, self.values, self.log_f)
+        frozen(self.logits, self.weights, self.values, self.log_f)
 
     @cached
     def batch_shape(self) -> tuple[int, ...]:
@@ -147,6 +159,85 @@ class LinearModel(ArgumentModel):
         """
         return (self._constant + self._log_mean).reshape(self.batch_shape)[()]
 
+    @property
+    def log_expectation(self) -> Any:
+        """Log E[f(w . y)] for independent variables with these log-odds, (...,): a log-probability if f is 0 or 1.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        log_partition
+
+        Examples
+        --------
+        >>> model = tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0)
+        >>> np.exp(model.log_expectation).round(6)
+        np.float64(0.5)
+        """
+        return self._log_mean.reshape(self.batch_shape)[()]
+
+    @property
+    def total(self) -> Any:
+        """The distribution of the sum ``w . y`` on its grid, with the methods of :class:`~tallytree.PoissonBinomial`.
+
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        sum_log_probs, given
+
+        Examples
+        --------
+        >>> model = tt.LinearModel(np.zeros(2), [0.5, 2.0], lambda s: np.where(s >= 0.5, 0.0, -np.inf), step=0.5)
+        >>> model.total.sf(1.0).round(4), model.total.ppf(0.5), model.total.mean().round(4)
+        (np.float64(0.6667), np.float64(2.0), np.float64(1.6667))
+        """
+        return _Total(self)
+
+    def given(
+        self, value: float | None = None, *, low: float | None = None, high: float | None = None
+    ) -> LinearModel:
+        """The model given that the sum has a value or lies in a range.
+
+        Parameters
+        ----------
+        value : float, optional
+            Require ``w . y = value``.
+        low, high : float, optional
+            Require ``low <= w . y <= high``, both included; one of them may be left out.
+
+        Returns
+        -------
+        LinearModel
+            The same model whose ``log_f`` is -inf elsewhere.
+
+        Raises
+        ------
+        ParameterError
+            If neither a value nor a bound is given, or both are.
+
+        See Also
+        --------
+        condition, total
+
+        Examples
+        --------
+        >>> model = tt.LinearModel(np.zeros(3), [0.5, 1.0, 1.5], lambda s: 0.0 * s, step=0.5)
+        >>> model.given(1.5).marginals
+        array([0.5, 0.5, 0.5])
+        """
+        bottom, top = event_bounds(value, low, high, (), False)
+        slack = 1e-9 * (1.0 + np.abs(self.values))
+        inside = (self.values >= bottom - slack) & (self.values <= top + slack)
+        return self.replace(log_f=np.where(inside, self.log_f, -math.inf))
+
     @cached
     def entropy(self) -> Any:
         """Entropy in nats, (...,).
@@ -169,25 +260,20 @@ class LinearModel(ArgumentModel):
         0.6931
         """
         score = np.where(np.isfinite(self._nu), self._nu, 0.0) * expit(self._odds)
-        law, (_, log_f) = self._law, self._lattice
+        law, log_f = self._law, self._log_f
         inside = law > -math.inf
         table = np.where(inside, np.exp(law) * np.where(inside, log_f, 0.0), 0.0).sum(-1)
-        out = (self._constant + self._log_mean - score.sum(-1) - table).reshape(self.batch_shape)
-        out.flags.writeable = False
-        return out[()]
+        return frozen((self._constant + self._log_mean - score.sum(-1) - table).reshape(self.batch_shape))[()]
 
     @cached
     def _odds(self) -> Float64:
         """(B, D)."""
-        lattice, log_f = self._lattice
         self._log_mean  # noqa: B018 - raises for an impossible model
-        out = np.array(self._nu)
-        counted = self._units != 0
-        if counted.any():
-            evidence = inclusion_evidence(lattice.nu, lattice.weights, log_f)
-            flipped = np.where(np.isinf(lattice.nu), lattice.nu, lattice.nu + evidence)
-            out[:, counted] = np.where(self._units[counted] < 0, -flipped, flipped)
-        return out
+        log_p = expectation(self._events, self._weight, outcomes=True).log_outcomes
+        assert log_p is not None
+        with np.errstate(invalid="ignore"):
+            odds = log_p[..., 1] - log_p[..., 0]
+        return np.where(np.isinf(self._nu) | (self._units == 0), self._nu, odds)
 
     @cached
     def sum_log_probs(self) -> Float64:
@@ -217,7 +303,7 @@ class LinearModel(ArgumentModel):
 
     def _on_grid(self, rows: Float64) -> Float64:
         out = np.full((len(self._nu), len(self.values)), -math.inf)
-        out[:, :: self._lattice[0].step] = rows
+        out[:, :: self._lattice.divisor] = rows
         return self._vector(out)
 
     def sample(self, size: Size = None, rng: Any = None) -> States:
@@ -248,7 +334,7 @@ class LinearModel(ArgumentModel):
 
         Notes
         -----
-        Cost: O(D M) for the tables of all partial sums, made twice, and O(D) per sample.
+        Cost: one tree of sums, near-linear in D and the points that matter, and one walk down it per sample.
 
         Examples
         --------
@@ -260,11 +346,8 @@ class LinearModel(ArgumentModel):
         """
         shape, generator = checks.shape("size", size), checks.generator(rng)
         self._log_mean  # noqa: B018 - raises for an impossible model
-        count = math.prod(shape)
-        lattice, log_f = self._lattice
-        drawn = GridWalk(lattice.nu, lattice.weights, log_f, maxima=False).draw(count, generator)
-        states = (generator.random((count, *self._nu.shape)) < expit(self._nu)).astype(np.uint8)
-        return self._counted(states, drawn).reshape(*shape, *self.batch_shape, self.n_variables)
+        drawn = draw(self._events, self._weight, math.prod(shape), generator)
+        return drawn.astype(np.uint8).reshape(*shape, *self.batch_shape, self.n_variables)
 
     def mode(self) -> States:
         """A most probable configuration, (..., D) of 0 and 1.
@@ -293,11 +376,8 @@ class LinearModel(ArgumentModel):
         array([0, 1], dtype=uint8)
         """
         self._log_mean  # noqa: B018 - raises for an impossible model
-        lattice, log_f = self._lattice
-        found = GridWalk(lattice.nu, lattice.weights, log_f, maxima=True).best()
-        return self._counted((self._nu > 0).astype(np.uint8), found).reshape(
-            *self.batch_shape, self.n_variables
-        )
+        found = best_configurations(self._nu, self._events.values, self._log_f)
+        return found.reshape(*self.batch_shape, self.n_variables)
 
     def log_prob(self, y: ArrayLike) -> Any:
         """Log-probability of configurations (..., D) of 0 and 1.
@@ -343,16 +423,10 @@ class LinearModel(ArgumentModel):
             "logits": logits, "weights": self.weights, "log_f": self.log_f, "step": self.step,
         }  # fmt: skip
 
-    def _counted(self, states: States, found: States) -> States:
-        """States (..., D) with those of the lattice put in: complements where a weight is negative."""
-        counted = self._units != 0
-        states[..., counted] = found ^ (self._units[counted] < 0)
-        return states
-
     @cached
     def _law(self) -> Float64:
         """Log-probabilities of the sums on the lattice, (B, W + 1)."""
-        return self._log_prior + self._lattice[1] - self._log_mean[:, None]
+        return self._log_prior + self._log_f - self._log_mean[:, None]
 
     @cached
     def _nu(self) -> Float64:
@@ -364,23 +438,35 @@ class LinearModel(ArgumentModel):
         return np.asarray(softplus(np.where(np.isfinite(self._nu), self._nu, -math.inf)).sum(-1))
 
     @cached
-    def _lattice(self) -> tuple[Lattice, Float64]:
-        """Positive coprime weights, and log f at the sums that they reach, (B, W + 1)."""
-        lattice = to_lattice(self._nu, self._units)
-        return lattice, rows_of(self.log_f, self.batch_shape)[:, :: lattice.step]
+    def _cells(self) -> tuple[Ints, Lattice]:
+        return to_lattice(np.stack([np.zeros_like(self._units), self._units], axis=1), self.step)
+
+    @property
+    def _lattice(self) -> Lattice:
+        return self._cells[1]
+
+    @cached
+    def _events(self) -> Events:
+        return Events(log_outcomes(self._nu), self._cells[0])
+
+    @property
+    def _log_f(self) -> Float64:
+        """Log f at the sums that are reached, (B, W + 1)."""
+        return rows_of(self.log_f, self.batch_shape)[:, :: self._lattice.divisor]
+
+    @cached
+    def _weight(self) -> Weight:
+        return weight_of_table(self._log_f)
 
     @cached
     def _log_prior(self) -> Float64:
         """Log-probabilities of the sums without f, (B, W + 1)."""
-        lattice, _ = self._lattice
-        if not len(lattice.weights):
-            return np.zeros((len(lattice.nu), 1))
-        return weighted_log_pmf(lattice.nu, lattice.weights)
+        return log_table(self._events)
 
     @cached
     def _log_mean(self) -> Float64:
         """Log E[f], (B,)."""
-        found = log_sum(self._log_prior + self._lattice[1])
+        found = expectation(self._events, self._weight, outcomes=False).log_mean
         dead = np.flatnonzero(np.isneginf(found))
         if len(dead):
             raise InfeasibleError(
@@ -395,6 +481,40 @@ class LinearModel(ArgumentModel):
 
     def _repr_html_(self) -> str:
         return display.linear_page(self)
+
+
+class _Total(FrozenDistribution):
+    """The law of the sum of a `LinearModel`."""
+
+    _of: LinearModel
+
+    def __init__(self, of: LinearModel) -> None:
+        self.__dict__.update(_of=of)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Total, (self._of,)
+
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._of,)
+
+    def __repr__(self) -> str:
+        return f"{self._of!r}.total"
+
+    @property
+    def n(self) -> int:
+        return self._of.n_variables
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return self._of.batch_shape
+
+    @property
+    def _lattice(self) -> Lattice:
+        return self._of._lattice
+
+    @property
+    def _log_table(self) -> Float64:
+        return self._of._law
 
 
 def _weights(weights: ArrayLike, n: int) -> Float64:

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
-from ..arrays import Float64
-from ..engine import masks
+from ..arrays import Float64, frozen, is_frozen
+from ..engine import masks, native
 from ..engine.count.moments import Folded, fold_singletons
-from ..engine.memory import WORTH_A_BLOCK, frozen_copies, is_frozen
 from ..errors import ParameterError
 from ..memo import Caching, cached
 from ..potentials import Potential, as_potential
@@ -23,6 +22,7 @@ from ..structure.nested.count_tree import CountTree, flat
 from .base import rows_of
 
 Mixture = tuple[NDArray[Any], NDArray[Any]]
+WORTH_A_BLOCK = 1 << 15  # numbers: from here on one pass that copies and looks is quicker than several
 
 
 @dataclass(eq=False)
@@ -36,11 +36,11 @@ class Parameters(Caching):
         What the user gave per group: a potential or a validated log-table; kept for `replace`.
     own_constant : (B,) or scalar
         Part of log Z that no variable can change: log f(0) of a potential over no variables.
-    near_logits, near_tables
-        Whether the copying has seen that none of these numbers is far; see :mod:`~tallytree.engine.masks`.
+    logits_unmasked, tables_unmasked
+        Whether the copying has seen that none of these numbers is a mask; see :mod:`~tallytree.engine.masks`.
     """
 
-    near_logits = near_tables = False
+    logits_unmasked = tables_unmasked = False
 
     tree: CountTree
     logits: NDArray[np.floating[Any]]
@@ -58,36 +58,36 @@ class Parameters(Caching):
     @cached
     def _replaced(self) -> Parameters | None:
         """The same with infinities for finite numbers that stand for them; None if there are none of these."""
-        if (self.near_logits or masks.absent(self.logits)) and self._tables_near():
+        if (self.logits_unmasked or masks.absent(self.logits)) and self._without_masked_tables():
             return None
         found = masks.resolve(np.asarray(self.logits, np.float64), self.tables, self.potentials)
         numbers = found.potentials, found.tables, self.batch_shape, self.own_constant
         new = Parameters(self.tree, found.logits, self.dtype, *numbers)
         new._replaced = None
-        new.far_constant = np.broadcast_to(found.constant, self.batch_shape).reshape(-1)
+        new.masked_constant = np.broadcast_to(found.constant, self.batch_shape).reshape(-1)
         return new
 
-    def _tables_near(self) -> bool:
-        return self.near_tables or all(
+    def _without_masked_tables(self) -> bool:
+        return self.tables_unmasked or all(
             (isinstance(given, Potential) and given.hard) or masks.absent(table)
             for given, table in zip(self.potentials, self.tables)
         )
 
     @property
-    def near(self) -> Parameters:
-        """The numbers that the engines work with: far ones are infinite; see :mod:`~tallytree.engine.masks`."""
+    def unmasked(self) -> Parameters:
+        """The numbers that the engines work with: masks are infinite; see :mod:`~tallytree.engine.masks`."""
         return self if self._replaced is None else self._replaced
 
     @cached
-    def far_constant(self) -> Any:
-        """What far numbers add to log Z and to nothing else, () or (B,)."""
-        return 0.0 if self._replaced is None else self._replaced.far_constant
+    def masked_constant(self) -> Any:
+        """What masks add to log Z and to nothing else, () or (B,)."""
+        return 0.0 if self._replaced is None else self._replaced.masked_constant
 
     @cached
     def leaves(self) -> Folded:
         """Log-odds with the singleton tables folded in, and what these add to log Z."""
         if self._replaced is not None:
-            return self.near.leaves
+            return self.unmasked.leaves
         logits = np.asarray(self.logits, np.float64)
         n = logits.shape[-1]
         alone = self.tree.singleton_groups
@@ -119,7 +119,7 @@ class Parameters(Caching):
     def constant(self) -> Any:
         """What has to be added to log Z of the leaves, () or (B,)."""
         near = self.leaves.constant
-        return near if self._replaced is None else near + self.far_constant
+        return near if self._replaced is None else near + self.masked_constant
 
     @cached
     def singleton_logits(self) -> Any:
@@ -127,7 +127,7 @@ class Parameters(Caching):
         if len(self.tree.singleton_groups) == 0:
             return 0.0
         zeros = np.zeros((math.prod(self.batch_shape), self.tree.n_variables))
-        return self.near._with_singletons(zeros).nu
+        return self.unmasked._with_singletons(zeros).nu
 
     @property
     def batch_constant(self) -> Any:
@@ -138,7 +138,7 @@ class Parameters(Caching):
     def packed(self) -> Float64:
         """Log-tables of the sets one after the other, (1 or B, T); duplicates of a set multiply."""
         if self._replaced is not None:
-            return self.near.packed
+            return self.unmasked.packed
         family = self.tree.family
         if len(self.tables) == 1 and family.n_sets == 1 and self.tables[0].ndim == 1:
             return np.asarray(self.tables[0].reshape(1, -1))
@@ -161,7 +161,7 @@ class Parameters(Caching):
     def mixtures(self) -> dict[int, Mixture]:
         """Exponential mixtures of the sets that hold a single potential with such a form."""
         if self._replaced is not None:
-            return self.near.mixtures
+            return self.unmasked.mixtures
         found: dict[int, Mixture] = {}
         family = self.tree.family
         if family.n_sets != 1 or family.n_groups != 1 or not isinstance(self.potentials[0], Potential):
@@ -204,8 +204,7 @@ class Parameters(Caching):
             else:
                 share = on[..., int(family.variable_of_group[g])]
                 both = np.stack([total - share, share], axis=-1).astype(on.dtype, copy=False)
-                both.setflags(write=False)
-                found.append(both)
+                found.append(frozen(both))
         return tuple(found)
 
 
@@ -251,11 +250,21 @@ def collect(
         own_constant = constant
     new = Parameters(tree, kept, dtype, tuple(potentials), tuple(tables), batch_shape, own_constant)
     if extremes is not None:
-        new.near_logits = masks.absent_between(*extremes[-1])
-        new.near_tables = len(borrowed) == len(tables) and all(
+        new.logits_unmasked = masks.absent_between(*extremes[-1])
+        new.tables_unmasked = len(borrowed) == len(tables) and all(
             masks.absent_between(*e) for e in extremes[:-1]
         )
     return new
+
+
+def frozen_copies(arrays: Sequence[Float64]) -> tuple[list[Float64], list[tuple[float, float]] | None]:
+    """Read-only copies, and the smallest and largest number of each where the copying could tell; NaN if it met one."""
+    extremes = None
+    if sum([a.size for a in arrays]) < WORTH_A_BLOCK or not native.present():
+        copies = [a.copy() for a in arrays]
+    else:
+        copies, extremes = native.copies(arrays)
+    return list(map(frozen, copies)), extremes
 
 
 def _check_copy(table: Float64, extremes: tuple[float, float] | None, name: str) -> None:
@@ -272,9 +281,9 @@ def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Param
     copies, extremes = frozen_copies([logits])
     kept = checked_logits(copies[0], extremes, dtype)
     new = old._changed(kept, dtype, batch_shape)
-    new.near_logits, new.near_tables = (
+    new.logits_unmasked, new.tables_unmasked = (
         extremes is not None and masks.absent_between(*extremes[-1]),
-        old._tables_near(),
+        old._without_masked_tables(),
     )
     packed = old.__dict__.get("packed")
     near = old._replaced is None and new._replaced is None
@@ -291,11 +300,7 @@ def logits_to_keep(value: Any, n: int | None = None) -> tuple[Float64, np.dtype[
 def checked_logits(copy: Float64, extremes: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if copy.size >= WORTH_A_BLOCK and (extremes is None or math.isnan(sum(extremes[-1]))):
         checks.logits(copy)
-    if copy.dtype is dtype:
-        return copy
-    kept = copy.astype(dtype, copy=False)
-    kept.setflags(write=False)
-    return kept
+    return copy if copy.dtype is dtype else frozen(copy.astype(dtype, copy=False))
 
 
 def table_name(group: int, single: bool) -> str:
@@ -329,8 +334,7 @@ def _table(value: Any, n: int, name: str) -> tuple[Any, Float64, bool]:
         made_here = isinstance(value, (list, tuple)) or (table is not value and table.base is None)
     if not made_here and not is_frozen(table):
         return given, table, True
-    table.setflags(write=False)
-    return given, table, False
+    return given, frozen(table), False
 
 
 def is_packed(tables: Any) -> bool:
@@ -393,16 +397,13 @@ class PackedParameters(Parameters):
     ) -> Parameters:
         return PackedParameters(self.tree, logits, dtype, self.given, batch_shape)
 
-    def _tables_near(self) -> bool:
-        return self.near_tables or masks.absent(self.given)
+    def _without_masked_tables(self) -> bool:
+        return self.tables_unmasked or masks.absent(self.given)
 
     @cached
     def tables(self) -> tuple[Float64, ...]:
         """One view per group."""
-        views = tuple(np.split(self.given, self.tree.family.group_offset[1:-1], axis=-1))
-        for view in views:
-            view.setflags(write=False)
-        return views
+        return tuple(map(frozen, np.split(self.given, self.tree.family.group_offset[1:-1], axis=-1)))
 
     @cached
     def potentials(self) -> tuple[Any, ...]:
@@ -458,7 +459,7 @@ _dot = getattr(np.vdot, "__wrapped__", np.vdot)
 def of_small_model(logits: Any, groups: Any) -> Parameters | None:
     """One log-table or potential over a few variables, the usual case, kept short; None if it is not this case.
 
-    A small sum of squares tells at once that there is no NaN, nothing infinite and nothing far among the numbers.
+    A small sum of squares tells at once that there is no NaN, nothing infinite and no mask among the numbers.
     """
     if (
         type(logits) is not np.ndarray
@@ -489,6 +490,6 @@ def of_small_model(logits: Any, groups: Any) -> Parameters | None:
     own.setflags(write=False)
     new = Parameters(flat(n), kept, kept.dtype, (given,), (own,), (), 0.0)
     new._replaced = None
-    new.leaves = Folded(kept.reshape(1, n), 0.0, None)
-    new.packed = own.reshape(1, n + 1)
+    new.leaves = Folded(kept[None], 0.0, None)
+    new.packed = own[None]
     return new

@@ -33,17 +33,17 @@ def count_problem(params: Parameters, method: str) -> Problem:
     return Problem(params.tree, leaves.nu, params.packed, mixtures, leaves.constant, leaves.log_norm, folded)
 
 
-class NearEdges(NamedTuple):
-    """Edge tables (..., E, 2, 2) with far entries -inf, and what that adds to all log-weights alike, (...)."""
+class UnmaskedEdges(NamedTuple):
+    """Edge tables (..., E, 2, 2) with -inf for masks, and what that adds to all log-weights alike, (...)."""
 
     tables: Float64
     constant: Float64
 
 
-def near_edges(forest: Forest) -> NearEdges:
+def unmasked_edges(forest: Forest) -> UnmaskedEdges:
     """See :mod:`~tallytree.engine.masks`."""
     tables, constants = masks.resolve_tables(forest.log_tables, 2)
-    return NearEdges(tables, np.asarray(constants.sum(axis=-1)))
+    return UnmaskedEdges(tables, np.asarray(constants.sum(axis=-1)))
 
 
 def structure(tree: CountTree, forest: Forest) -> ForestStructure:
@@ -54,7 +54,7 @@ def structure(tree: CountTree, forest: Forest) -> ForestStructure:
     return found
 
 
-def forest_problem(params: Parameters, structure: ForestStructure, edges: NearEdges) -> ForestProblem:
+def forest_problem(params: Parameters, structure: ForestStructure, edges: UnmaskedEdges) -> ForestProblem:
     """With edges."""
     log_leaf = leaf_weights(params)
     log_edge = rows_of(edges.tables, params.batch_shape if edges.tables.ndim > 3 else (), 3)
@@ -66,7 +66,7 @@ def forest_problem(params: Parameters, structure: ForestStructure, edges: NearEd
 
 def leaf_weights(params: Parameters) -> Float64:
     """Log-weights of the two states of every variable, (B, D, 2)."""
-    near = params.near
+    near = params.unmasked
     logits = rows_of(np.asarray(near.logits, np.float64), params.batch_shape)
     forced = logits == math.inf
     log_leaf = np.stack([np.where(forced, -math.inf, 0.0), np.where(forced, 0.0, logits)], axis=-1)

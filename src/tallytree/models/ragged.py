@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, display
-from ..arrays import FloatArray, Size, States
+from ..arrays import FloatArray, Size, States, frozen
 from ..checks.configurations import states
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
@@ -61,7 +61,7 @@ class RaggedBatch(Value, Sequence[CountModel]):
 
     def __init__(self, logits: Any, potentials: Any = None, sizes: ArrayLike | None = None) -> None:
         self._logits, self._offsets, self._dtype = flattened(logits, sizes)
-        self._logits.flags.writeable = False
+        frozen(self._logits)
         self._potentials = potential_of_each(potentials, self.sizes)
 
     @property
@@ -116,8 +116,7 @@ class RaggedBatch(Value, Sequence[CountModel]):
         out = np.empty(len(self))
         for which, answer in self._each(ask):
             out[which] = answer
-        out.flags.writeable = False
-        return out
+        return frozen(out)
 
     def _rows(self, ask: Callable[[CountModel], Any]) -> list[Any]:
         rows: list[Any] = [None] * len(self)
@@ -420,8 +419,7 @@ class RaggedBatch(Value, Sequence[CountModel]):
         flat = np.empty(len(self._logits), self._dtype)
         for which, answer in self._each(lambda stack: getattr(stack, name)):
             flat[self._offsets[which][:, None] + np.arange(answer.shape[-1])] = answer
-        flat.flags.writeable = False
-        return np.split(flat, self._offsets[1:-1])
+        return np.split(frozen(flat), self._offsets[1:-1])
 
     def __len__(self) -> int:
         return len(self._offsets) - 1

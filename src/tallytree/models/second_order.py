@@ -145,8 +145,8 @@ class SecondOrder(BinaryModel):
         Notes
         -----
         Cost: two to four inferences, with or without counts; with edges and several groups one pass in logarithms, some
-        tens of inferences for a thousand variables. Accuracy: 1e-10 of the largest entry, or 1e-15 of the largest entry
-        of the direction where that is more; with edges 1e-12 of it.
+        tens of inferences for a thousand variables. Accuracy: 1e-10 of the largest entry of the direction times the
+        standard deviation of the variable, or 1e-9 of the answer; with edges 1e-12 of the direction.
 
         Examples
         --------

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 
 from .. import checks, display
-from ..arrays import Float64, States
+from ..arrays import Float64, States, frozen
 from ..checks import configurations
 from ..engine.count.moments import weight_of_logits
 from ..engine.log_sums import softplus
@@ -81,8 +81,7 @@ class ThinnedModel(ArgumentModel):
     def __init__(self, logits: ArrayLike, rates: ArrayLike, potential: Any, *, leak: ArrayLike = 0.0) -> None:
         theta, self._dtype = checks.logits(logits)
         self._potential = potential
-        self.logits: Float64 = np.array(theta, np.float64)
-        self.logits.flags.writeable = False
+        self.logits: Float64 = frozen(np.array(theta, np.float64))
         self.rates = _probabilities("rates", rates, (*self.logits.shape[:-1], self.n_variables))
         self.leak = _probabilities("leak", leak, None)
         batch = checks.broadcast(
@@ -292,5 +291,4 @@ def _probabilities(name: str, value: ArrayLike, shape: tuple[int, ...] | None) -
         raise ParameterError(
             f"`{name}` must hold one probability per variable, {shape[-1]} in all; shape {array.shape} arrived."
         )
-    array.flags.writeable = False
-    return array
+    return frozen(array)

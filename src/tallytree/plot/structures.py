@@ -74,7 +74,7 @@ def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None)
 
 
 def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
-    """The counts z of a model as a tree, each with a small picture of its potential (Figure 1 of the paper).
+    """The counts z of a model as a tree, each with a small picture of its potential (as in Figure 2 of the paper).
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def _inset(ax: Any, x: float, y: float, log_f: Any) -> None:
 
 
 def potential(potential: Any, n: int, ax: Any = None) -> Any:
-    """A potential f on the count of n variables, relative to its largest value (Figure 2 of the paper).
+    """A potential f on the count of n variables, relative to its largest value.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from tallytree.potentials.columns import (
     show,
     where,
 )
+from tallytree.potentials.envelope import Bend, Stretch, crossed
 from tallytree.potentials.expansions import Expansion, Terms
 
 
@@ -64,6 +66,7 @@ class Potential:
     # NumPy scalars and arrays must not try to multiply a potential elementwise.
     __array_ufunc__: ClassVar[None] = None
     hard: ClassVar[bool] = False  # whether log f is 0 or -inf everywhere
+    bend: ClassVar[Bend] = "unknown"  # of log f on its support
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -234,6 +237,10 @@ class Potential:
     def _expansion(self, n: int) -> Expansion | None:
         return None
 
+    def _stretches(self, n: int) -> list[Stretch]:
+        low, high = (0, n) if self.bend == "unknown" else self._support(n)
+        return [Stretch(int(low), int(high), self.bend)]
+
     def _member(self, index: Index) -> Potential:
         """The potential of one model of a batch that this one broadcasts to."""
         return self
@@ -317,6 +324,9 @@ class Product(Potential):
             total = total.times(short, n) if total is not None and short is not None else None
         return total
 
+    def _stretches(self, n: int) -> list[Stretch]:
+        return reduce(crossed, (factor._stretches(n) for factor in self.factors))
+
 
 @dataclass(frozen=True, slots=True)
 class Power(Potential):
@@ -359,6 +369,9 @@ class Power(Potential):
             return None
         return short.power(self.exponent, n)
 
+    def _stretches(self, n: int) -> list[Stretch]:
+        return self.base._stretches(n)
+
 
 class Mirrored(Potential):
     """``f(n - c)`` for another potential ``f``."""
@@ -379,6 +392,10 @@ class Mirrored(Potential):
     def _expansion(self, n: int) -> Expansion | None:
         short = self._mirror()._expansion(n)
         return None if short is None else short.reversed(n)
+
+    def _stretches(self, n: int) -> list[Stretch]:
+        found = reversed(self._mirror()._stretches(n))
+        return [Stretch(n - s.last, n - s.first, s.bend, s.step) for s in found]
 
 
 @dataclass(frozen=True, slots=True)

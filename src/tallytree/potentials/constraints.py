@@ -14,8 +14,9 @@ from tallytree.arrays import Float64
 from tallytree.checks import WHOLE, integers
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
+from tallytree.potentials.envelope import Bend, Stretch
 from tallytree.potentials.expansions import Expansion, expand_interval, expansion
-from tallytree.potentials.named import Named, Together, factory
+from tallytree.potentials.named import Named, Validated, factory
 
 Counts = int | npt.ArrayLike
 
@@ -253,6 +254,7 @@ class Interval(Constraint):
     """One on an interval of counts, whose ends within ``0..n`` are given by ``_support``."""
 
     hard: ClassVar[bool] = True
+    bend: ClassVar[Bend] = "straight"
 
     def _window(self, n: int, first: int, last: int) -> Float64:
         lo, hi = self._support(n)
@@ -302,7 +304,7 @@ class AtMost(Interval):
         return 0, min(self.k, n)
 
 
-class Between(Together, Interval):
+class Between(Validated, Interval):
     """See :func:`between`."""
 
     lo: Any
@@ -341,6 +343,12 @@ class OneOf(Constraint):
         within = self._within(n)
         contiguous = within[-1] - within[0] + 1 == len(within)
         return expand_interval(within[0], within[-1], n) if contiguous else None
+
+    def _stretches(self, n: int) -> list[Stretch]:
+        counts = np.array(self._within(n), np.int64)
+        starts = np.flatnonzero(np.diff(counts, prepend=-2) > 1)
+        ends = np.append(starts[1:], len(counts)) - 1
+        return [Stretch(int(counts[a]), int(counts[b]), "straight") for a, b in zip(starts, ends)]
 
 
 # Beyond this many roots of unity the general algorithms are faster.
@@ -428,7 +436,7 @@ def modulo(m: Counts, r: Counts = 0) -> Potential:
     return Modulo(m, r)
 
 
-class Modulo(Together, Constraint):
+class Modulo(Validated, Constraint):
     """See :func:`modulo`."""
 
     m: Any
@@ -457,6 +465,9 @@ class Modulo(Together, Constraint):
             return None
         j = np.arange(self.m)
         return expansion(_roots_of_unity(-j * self.r, self.m) / self.m, _roots_of_unity(j, self.m))
+
+    def _stretches(self, n: int) -> list[Stretch]:
+        return [Stretch(*self._support(n), "straight", self.m)]
 
 
 class Parity(Modulo):

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import singledispatch
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from tallytree.arrays import Float64
 from tallytree.errors import ParameterError
 from tallytree.memo import once
-from tallytree.potentials.base import Mirrored, Potential, Power, Product
-from tallytree.potentials.constraints import Interval, Modulo, OneOf
-from tallytree.potentials.exponentials import ExponentialMixture, Geometric, NoisyOr, SpikeAndSlab, Uniform
-from tallytree.potentials.profiles import AllOrNone, Gaussian, Poisson, Quadratic
 
 LONGEST_TABLE = 1 << 24  # counts of a stretch that has to be looked at as a whole
+
 
 Bend = Literal["straight", "concave", "convex", "unknown"]
 
@@ -46,9 +42,9 @@ class Envelope:
         ``window(first, last)`` is log f(first), ..., log f(last).
     """
 
-    def __init__(self, potential: Potential, n: int, window: Callable[[int, int], Float64]) -> None:
+    def __init__(self, potential: Any, n: int, window: Callable[[int, int], Float64]) -> None:
         self._window, self._name = window, repr(potential)
-        self.stretches = [s for s in _stretches(potential, n) if s.first <= s.last]
+        self.stretches = [s for s in potential._stretches(n) if s.first <= s.last]
         self._ends = np.array([s.last for s in self.stretches])
 
     def largest(self, first: int, last: int, slope: float) -> float:
@@ -97,94 +93,7 @@ class Envelope:
         return once(self, stretch, lambda: self._window(stretch.first, stretch.last))
 
 
-@singledispatch
-def _stretches(potential: Potential, n: int) -> list[Stretch]:
-    return [Stretch(0, n, "unknown")]
-
-
-def _supported(potential: Potential, n: int, bend: Bend) -> list[Stretch]:
-    low, high = potential._support(n)
-    return [Stretch(int(low), int(high), bend)]
-
-
-@_stretches.register(Interval)
-@_stretches.register(Uniform)
-@_stretches.register(Geometric)
-def _straight(potential: Potential, n: int) -> list[Stretch]:
-    return _supported(potential, n, "straight")
-
-
-@_stretches.register(Gaussian)
-@_stretches.register(Poisson)
-@_stretches.register(NoisyOr)
-def _concave(potential: Potential, n: int) -> list[Stretch]:
-    # log(1 - a b^c) is concave, because 1 - a b^c is; log(a b^c) is straight.
-    return _supported(potential, n, "concave")
-
-
-@_stretches.register
-def _one_of(potential: OneOf, n: int) -> list[Stretch]:
-    counts = np.array(potential._within(n), np.int64)
-    starts = np.flatnonzero(np.diff(counts, prepend=-2) > 1)
-    ends = np.append(starts[1:], len(counts)) - 1
-    return [Stretch(int(counts[a]), int(counts[b]), "straight") for a, b in zip(starts, ends)]
-
-
-@_stretches.register
-def _modulo(potential: Modulo, n: int) -> list[Stretch]:
-    low, high = potential._support(n)
-    return [Stretch(low, high, "straight", potential.m)]
-
-
-@_stretches.register
-def _quadratic(potential: Quadratic, n: int) -> list[Stretch]:
-    return [Stretch(0, n, "convex" if potential.curvature > 0.0 else "concave")]
-
-
-@_stretches.register
-def _spike_and_slab(potential: SpikeAndSlab, n: int) -> list[Stretch]:
-    rest = [Stretch(1, n, "straight")] if potential.slab > 0.0 else []
-    return [Stretch(0, 0, "straight"), *rest]
-
-
-@_stretches.register
-def _all_or_none(potential: AllOrNone, n: int) -> list[Stretch]:
-    # Straight up to the count at which the penalty stops growing, and so is the mirror image.
-    reach = 0 if potential.truncation is None else int(min(potential.truncation, 0.5 * n))
-    return [
-        Stretch(0, reach, "straight"),
-        Stretch(reach + 1, n - reach - 1, "straight"),
-        Stretch(max(n - reach, reach + 1), n, "straight"),
-    ]
-
-
-@_stretches.register
-def _mixture(potential: ExponentialMixture, n: int) -> list[Stretch]:
-    if min(potential.coefficients) >= 0.0 and min(potential.rates) > 0.0:
-        return [Stretch(0, n, "convex")]  # the log of a sum of exponentials
-    return [Stretch(0, n, "unknown")]
-
-
-@_stretches.register
-def _power(potential: Power, n: int) -> list[Stretch]:
-    return _stretches(potential.base, n)
-
-
-@_stretches.register
-def _mirrored(potential: Mirrored, n: int) -> list[Stretch]:
-    found = _stretches(potential._mirror(), n)
-    return [Stretch(n - s.last, n - s.first, s.bend, s.step) for s in reversed(found)]
-
-
-@_stretches.register
-def _product(potential: Product, n: int) -> list[Stretch]:
-    found = _stretches(potential.factors[0], n)
-    for factor in potential.factors[1:]:
-        found = _crossed(found, _stretches(factor, n))
-    return found
-
-
-def _crossed(a: list[Stretch], b: list[Stretch]) -> list[Stretch]:
+def crossed(a: list[Stretch], b: list[Stretch]) -> list[Stretch]:
     """Stretches on which both logarithms bend one way, in rising order."""
     out, i, j = [], 0, 0
     while i < len(a) and j < len(b):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,9 @@ from tallytree.checks import NON_NEGATIVE, PROBABILITIES, REALS, integers
 from tallytree.errors import ParameterError
 from tallytree.potentials import formulas
 from tallytree.potentials.base import Mirrored, Potential, check_range
+from tallytree.potentials.envelope import Bend, Stretch
 from tallytree.potentials.expansions import Expansion, expansion
-from tallytree.potentials.named import Named, Together, factory
+from tallytree.potentials.named import Named, Validated, factory
 
 Numbers = float | npt.ArrayLike
 
@@ -204,6 +205,8 @@ def _reals(values: Any, name: str) -> tuple[float, ...]:
 class Uniform(Named):
     """See :func:`uniform`."""
 
+    bend: ClassVar[Bend] = "straight"
+
     def _expansion(self, n: int) -> Expansion | None:
         return expansion([1.0], [1.0])
 
@@ -212,6 +215,7 @@ class Geometric(Named):
     """See :func:`geometric`."""
 
     ratio: Any
+    bend: ClassVar[Bend] = "straight"
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n if self.ratio > 0.0 else 0
@@ -220,7 +224,7 @@ class Geometric(Named):
         return expansion([1.0], [self.ratio])
 
 
-class SpikeAndSlab(Together):
+class SpikeAndSlab(Validated):
     """See :func:`spike_and_slab`."""
 
     spike: Any
@@ -237,6 +241,10 @@ class SpikeAndSlab(Together):
 
     def _expansion(self, n: int) -> Expansion | None:
         return expansion([self.slab, self.spike], [1.0, 0.0])
+
+    def _stretches(self, n: int) -> list[Stretch]:
+        rest = [Stretch(1, n, "straight")] if self.slab > 0.0 else []
+        return [Stretch(0, 0, "straight"), *rest]
 
 
 class ExponentialMixture(Named):
@@ -277,6 +285,10 @@ class ExponentialMixture(Named):
             return expansion(self.coefficients, self.rates)
         worst = float(self._evaluate(n)[1].max())
         return expansion(self.coefficients, self.rates, worst)
+
+    def _stretches(self, n: int) -> list[Stretch]:
+        positive = min(self.coefficients) >= 0.0 and min(self.rates) > 0.0
+        return [Stretch(0, n, "convex" if positive else "unknown")]  # the log of a sum of exponentials
 
 
 @factory(rate=PROBABILITIES, leak=PROBABILITIES, t=integers(0, 1))
@@ -392,13 +404,14 @@ _IMPOSSIBLE = (
 )
 
 
-class NoisyOr(Together):
+class NoisyOr(Validated):
     """See :func:`noisy_or`."""
 
     rate: Any
     leak: Any = 0.0
     t: Any = 1
 
+    bend: ClassVar[Bend] = "concave"  # as 1 - a b^c is; log(a b^c) is straight
     holds = staticmethod(lambda rate, leak, t: _possible(rate, leak, t))
     reason = _IMPOSSIBLE
 
@@ -422,7 +435,7 @@ class NoisyOr(Together):
         return expansion([1.0, self.leak - 1.0], [1.0, 1.0 - self.rate], 2.0 / smallest + rounding)
 
 
-class NoisyAnd(Mirrored, Together):
+class NoisyAnd(Mirrored, Validated):
     """See :func:`noisy_and`."""
 
     rate: Any

@@ -84,7 +84,7 @@ class Named(Potential):
         return 0, n
 
 
-class Together(Named):
+class Validated(Named):
     """A kind whose numbers have to make sense together."""
 
     reason: ClassVar[str]  # what is said if they do not

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 
 from tallytree.checks import NON_NEGATIVE, POSITIVE, REALS, Entries
 from tallytree.potentials.base import Potential
+from tallytree.potentials.envelope import Bend, Stretch
 from tallytree.potentials.expansions import Expansion, expansion
 from tallytree.potentials.named import Named, factory
 
@@ -209,12 +211,14 @@ class Gaussian(Named):
     mean: Any
     sd: Any
     fraction: Any = False
+    bend: ClassVar[Bend] = "concave"
 
 
 class Poisson(Named):
     """See :func:`poisson`."""
 
     mean: Any
+    bend: ClassVar[Bend] = "concave"
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n if self.mean > 0.0 else 0
@@ -229,6 +233,9 @@ class Quadratic(Named):
     curvature: Any
     center: Any = None
 
+    def _stretches(self, n: int) -> list[Stretch]:
+        return [Stretch(0, n, "convex" if self.curvature > 0.0 else "concave")]
+
 
 class AllOrNone(Named):
     """See :func:`all_or_none`."""
@@ -238,3 +245,9 @@ class AllOrNone(Named):
 
     def _expansion(self, n: int) -> Expansion | None:
         return expansion([1.0], [1.0]) if self.strength == 0.0 or n <= 1 else None
+
+    def _stretches(self, n: int) -> list[Stretch]:
+        # Straight up to the count at which the penalty stops growing, and so is the mirror image.
+        reach = 0 if self.truncation is None else int(min(self.truncation, 0.5 * n))
+        cuts = [0, reach + 1, max(n - reach, reach + 1), n + 1]
+        return [Stretch(first, end - 1, "straight") for first, end in itertools.pairwise(cuts)]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tallytree import checks, display
-from tallytree.arrays import Float64
+from tallytree.arrays import Float64, frozen
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
 from tallytree.potentials.columns import show
@@ -65,9 +65,7 @@ def table(log_values: npt.ArrayLike) -> Potential:
     values = checks.array("log_values", log_values, ("n + 1",), _LOGARITHMS, hint=hint)
     if not values.size:
         raise ParameterError(f"`log_values` must have an entry for the count 0; shape (0,) arrived.{hint}")
-    values = values + 0.0  # a copy, with -0.0 made 0.0 so that equal tables have equal hashes
-    values.setflags(write=False)
-    return Table(values)
+    return Table(frozen(values + 0.0))  # a copy, with -0.0 made 0.0 so that equal tables have equal hashes
 
 
 def as_potential(obj: Any) -> Potential:

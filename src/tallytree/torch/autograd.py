@@ -27,6 +27,7 @@ from torch.autograd import forward_ad
 
 from ..errors import ParameterError
 from . import log_tree, ops
+from . import structure as structures
 from .edges import EdgedStructure
 from .structure import structure_of
 from .tensors import known
@@ -80,7 +81,7 @@ class Function(torch.autograd.Function):
         ctx.save_for_backward(*inputs[:place])
         ctx.save_for_forward(*inputs[:place])
         if not torch.compiler.is_compiling():  # a compiled computation refers to a structure that is pinned
-            ctx.structure = structure_of(ctx.numbers[0])
+            ctx.structure = structure_of(ctx.numbers[0], inputs[0].shape[-1])
 
     @classmethod
     def vmap(cls, info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -364,7 +365,7 @@ class Tangent(Function):
 
 def _third(key: int, point: Any, first: Any, second: Any) -> Any:
     """The log Z in logarithms, from which derivatives beyond the second come, knows no edges."""
-    structure = structure_of(key)
+    structure = structure_of(key, point[0].shape[-1])
     if isinstance(structure, EdgedStructure):
         raise ParameterError(
             "Models with edges have first and second derivatives of log Z, but a higher one was asked for. "
@@ -411,7 +412,10 @@ class Entropy(Function):
 
 def _weight_covariance(logits: Tensor, tables: Tensor | None, key: int) -> Any:
     """Cov(s, log weight): the Hessian of log Z times the parameters themselves; a forced variable weighs one."""
-    own = structure_of(key).packed.to(logits.device) if tables is None else tables
+    own = tables
+    if own is None:
+        free = key == structures.FREE.key
+        own = logits.new_zeros(0) if free else structure_of(key, logits.shape[-1]).packed.to(logits.device)
     return answer(ops.tangent, logits, tables, ops.finite(logits), ops.finite(own), key, tables is not None)
 
 
@@ -463,7 +467,7 @@ class Pull(Function):
         _, marginals, counts = ops.sums(logits, tables, key, True, wants)[:3]
         total = weights.sum(-1, keepdim=True)
         by_logits, by_tables = -total * marginals, -total * counts
-        cells = structure_of(key).cells(group)
+        cells = structures.cells_of(key, logits.shape[-1], group)
         for sign in (1.0, -1.0):
             share = torch.clamp(sign * weights, min=0.0)
             mass = share.sum(-1, keepdim=True)
@@ -515,7 +519,7 @@ def push(logits: Tensor, tables: Tensor, along: Any, key: int, group: int) -> Te
     What is expected given a count does not depend on the table of the group, so it is asked of a model in which all
     possible counts are equally likely: no probability that is divided by is small.
     """
-    cells = structure_of(key).cells(group)
+    cells = structures.cells_of(key, logits.shape[-1], group)
     log_probs = CountLogProbs.apply(logits.detach(), tables.detach(), key, group)
     level = _added(tables, torch.where(log_probs > -math.inf, -log_probs, 0.0), cells)
     direction = torch.where(torch.isfinite(logits), along[0], 0.0)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..memo import recent
+from ..memo import lru
 from . import host, log_tree
 from .structure import Structure
 from .tensors import refuse_impossible, refuse_nan
@@ -128,7 +128,7 @@ def has_kernels(logits: Tensor) -> bool:
     return serves(logits) and logits.numel() > 0 and (logits.is_cuda or interpreted) and _has_triton()
 
 
-@recent(1)
+@lru(1)
 def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 

@@ -22,7 +22,45 @@ from .structure import Structure, structure_of
 from .tensors import anywhere, as_batch_shape, as_logits, as_real, as_tensor, common_shape
 
 
-class CountDistribution(Distribution):
+class OfCounts(Distribution):
+    """A law whose draws are whole numbers."""
+
+    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008 - PyTorch's own signature
+        """Refused: draws of zeros and ones do not move with the parameters.
+
+        Parameters
+        ----------
+        sample_shape : sequence of int
+            Leading axes of the draws.
+
+        Returns
+        -------
+        Tensor
+            Never.
+
+        Raises
+        ------
+        NotImplementedError
+            Always; it says what to use instead.
+
+        See Also
+        --------
+        sample, log_prob, tallytree.torch.KSubset
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> ttt.CountDistribution(torch.zeros(4), tt.exactly(1)).has_rsample
+        False
+        """
+        raise NotImplementedError(
+            "Draws of zeros and ones do not move with the parameters, so there is no `rsample`. Use "
+            "tallytree.torch.KSubset (exact draws with the gradient of the exact marginals), differentiate `marginals` "
+            "or `log_prob` themselves, or weigh `log_prob(sample)` by a reward."
+        )
+
+
+class CountDistribution(OfCounts):
     """Binary vectors with log-odds and potentials on counts, as a PyTorch distribution.
 
     Parameters
@@ -33,6 +71,8 @@ class CountDistribution(Distribution):
         As in :func:`tallytree.torch.log_partition`.
     validate_args : bool, optional
         As in :class:`torch.distributions.Distribution`.
+    mask : bool tensor, (..., D), optional
+        True for variables that take part; the others are never on.
     edges : Forest, optional
         Pairwise tables on a forest, as in :func:`tallytree.torch.log_partition`.
 
@@ -66,9 +106,15 @@ class CountDistribution(Distribution):
     has_enumerate_support = False
 
     def __init__(
-        self, logits: Any, groups: Any = None, validate_args: bool | None = None, *, edges: Any = None
+        self,
+        logits: Any,
+        groups: Any = None,
+        validate_args: bool | None = None,
+        *,
+        mask: Any = None,
+        edges: Any = None,
     ) -> None:
-        self._posed = pose(logits, groups, edges)
+        self._posed = pose(logits, groups, edges, mask)
         shape = self._posed.logits.shape
         super().__init__(shape[:-1], shape[-1:], validate_args=False)
         self._validate = (
@@ -124,7 +170,7 @@ class CountDistribution(Distribution):
         return new
 
     def __repr__(self) -> str:
-        groups = self._posed.structure.tree.family.n_groups
+        groups = len(structures.group_sizes(self._posed.structure.key, self.event_shape[0]))
         shown = f"n_variables={self.event_shape[0]}, n_groups={groups}, batch_shape={tuple(self.batch_shape)}"
         return f"{type(self).__name__}({shown})"
 
@@ -380,6 +426,8 @@ class ConditionalBernoulli(CountDistribution):
         Log-odds before the number is known; leading axes are the batch shape.
     validate_args : bool, optional
         As in :class:`torch.distributions.Distribution`.
+    mask : bool tensor, (..., D), optional
+        True for variables that take part; the others are never on.
 
     Raises
     ------
@@ -403,12 +451,14 @@ class ConditionalBernoulli(CountDistribution):
         "logits": constraints.real_vector,
     }
 
-    def __init__(self, total_count: Any, logits: Any, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, total_count: Any, logits: Any, validate_args: bool | None = None, *, mask: Any = None
+    ) -> None:
         n = as_logits(logits).shape[-1]
         if not isinstance(total_count, Tensor):
             checks.integer("total_count", total_count, 0, n, "the number of variables")
         self.total_count = as_tensor("total_count", total_count)
-        super().__init__(logits, exactly(self.total_count), validate_args)
+        super().__init__(logits, exactly(self.total_count), validate_args, mask=mask)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> ConditionalBernoulli:
         """The same models over more batch axes.
@@ -464,9 +514,9 @@ def log_weight(posed: Posed, on: Tensor) -> Tensor:
     score = torch.where(on, weight_on, weight_off).sum(-1)
     tables = posed.packed()
     start = 0
-    for g, size in enumerate(structures.group_sizes(structure.key)):
-        members = structures.group_members(structure.key, g).to(logits.device)
-        count = on[..., members].sum(-1, keepdim=True)
+    for g, size in enumerate(structures.group_sizes(structure.key, logits.shape[-1])):
+        some = on if structure.key < 0 else on[..., structures.group_members(structure.key, g).to(on.device)]
+        count = some.sum(-1, keepdim=True)
         table = tables[..., start : start + size + 1].expand(*count.shape[:-1], size + 1)
         score = score + table.gather(-1, count).squeeze(-1)
         start += size + 1
@@ -507,11 +557,10 @@ def _kl(p: CountDistribution, q: CountDistribution) -> Tensor:
 def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
     """Both models on the groups of both, with one batch shape."""
     shape = torch.broadcast_shapes(p.logits.shape, q.logits.shape)
-    keys = p.structure.key, q.structure.key
+    keys = p.structure.key, q.structure.key, len(range(shape[-1]))
     structure = _joint(*keys)
-    cells = structures.cells_in_all(structure.key)
-    both = []
-    for posed, end, first, last in zip((p, q), *_layout(*keys)):
+    both, (cells, *layout) = [], _layout(structure.key, *keys)
+    for posed, end, first, last in zip((p, q), *layout):
         own = posed.packed()
         groups = torch.nn.functional.pad(own[..., :end], (first, last))
         edges = torch.nn.functional.pad(own[..., end:], (0, cells - groups.shape[-1] - own.shape[-1] + end))
@@ -521,9 +570,9 @@ def _together(p: Posed, q: Posed) -> tuple[Posed, Posed]:
 
 
 @structures.made
-def _joint(first: int, second: int) -> Structure:
+def _joint(first: int, second: int, n: int) -> Structure:
     """The groups and edges of two structures, with tables that arrive with every call."""
-    p, q = structure_of(first), structure_of(second)
+    p, q = structure_of(first, n), structure_of(second, n)
     tree = p.tree if p.tree == q.tree else p.tree.with_groups(list(q.tree.groups))
     frames = [side.frame.pairs for side in (p, q) if isinstance(side, EdgedStructure)]
     if len(frames) == 2 and not np.array_equal(frames[0], frames[1]):
@@ -534,8 +583,8 @@ def _joint(first: int, second: int) -> Structure:
 
 
 @torch.compiler.assume_constant_result
-def _layout(first: int, second: int) -> tuple[tuple[int, int], ...]:
-    """Of either model: where the tables of its groups end, and how many cells of the other's precede and follow."""
-    p, q = structure_of(first).tree, structure_of(second).tree
+def _layout(joint: int, first: int, second: int, n: int) -> tuple[Any, ...]:
+    """Cells of both models together, and of either: where the tables of its groups end, what precedes and follows."""
+    cells, p, q = structure_of(joint, n).n_cells, structure_of(first, n).tree, structure_of(second, n).tree
     ends = int(p.family.group_offset[-1]), int(q.family.group_offset[-1])
-    return (ends, (0, 0), (0, 0)) if p == q else (ends, (0, ends[0]), (ends[1], 0))
+    return (cells, ends, (0, 0), (0, 0)) if p == q else (cells, ends, (0, ends[0]), (ends[1], 0))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ParameterError
-from ..memo import cached, recent
+from ..memo import cached, lru
 from ..models import edges as arrays
 from ..models.count import CountModel
 from ..models.group import Group
@@ -193,7 +193,7 @@ def with_edges(
             "`edges` must be a Forest, such as tallytree.torch.Forest(pairs, log_tables); "
             f"{type(edges).__name__} arrived."
         )
-    framed = _of_key(structure.key, edges._frame)
+    framed = _of_key(structure.key, logits.shape[-1], edges._frame)
     groups = structures.packed(structure.key).to(logits.device) if tables is None else tables
     own = edges.log_tables.to(logits.device)
     if anywhere(torch.isnan(own) | (own == math.inf)):
@@ -204,20 +204,20 @@ def with_edges(
 
 
 @structures.made
-def _of_key(key: int, frame: arrays.Forest) -> Structure:
+def _of_key(key: int, n: int, frame: arrays.Forest) -> Structure:
     """The groups of a structure and the edges of a forest."""
-    structure = structures.structure_of(key)
+    structure = structures.structure_of(key, n)
     arrays.check_members(frame, structure.n_variables)
     return _framed(structure.tree, frame.pairs)
 
 
 def _framed(tree: CountTree, pairs: Any) -> Structure:
     """Groups and edges that were seen before share their analysis."""
-    return _recent(tree, tuple(map(tuple, pairs.tolist())))
+    return _structure_of(tree, tuple(map(tuple, pairs.tolist())))
 
 
-@recent(64)
-def _recent(tree: Hashable, pairs: tuple[tuple[int, int], ...]) -> Structure:
+@lru(64)
+def _structure_of(tree: Hashable, pairs: tuple[tuple[int, int], ...]) -> Structure:
     assert isinstance(tree, CountTree)
     return EdgedStructure(tree, None, arrays.Forest(np.array(pairs, np.int64).reshape(-1, 2), 0.0))
 

@@ -16,7 +16,7 @@ from .autograd import answer, watched
 from .groups import Posed, pose
 
 
-def log_partition(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
+def log_partition(logits: Any, groups: Any = None, *, mask: Any = None, edges: Any = None) -> Tensor:
     """Log Z of models on the last axis of `logits`, (...,): differentiable to any order.
 
     Parameters
@@ -26,6 +26,8 @@ def log_partition(logits: Any, groups: Any = None, *, edges: Any = None) -> Tens
     groups : potential, tensor, sequence of Group, CountTree, or (CountTree, tables), optional
         What :class:`tallytree.CountModel` takes; log-tables may be tensors, with batch axes and with gradients, and the
         numbers of the potentials in :mod:`tallytree.torch` may be tensors with one entry per model.
+    mask : bool tensor, (..., D), optional
+        True for variables that take part; the others have log-odds of -inf.
     edges : Forest, optional
         Pairwise tables on a forest, :class:`tallytree.torch.Forest` if they are tensors with gradients, else
         :class:`tallytree.Forest`. Groups must fit the edges.
@@ -60,7 +62,7 @@ def log_partition(logits: Any, groups: Any = None, *, edges: Any = None) -> Tens
     >>> logits.grad
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
-    return log_partition_of(pose(logits, groups, edges))
+    return log_partition_of(pose(logits, groups, edges, mask))
 
 
 def log_partition_of(posed: Posed) -> Tensor:
@@ -69,7 +71,7 @@ def log_partition_of(posed: Posed) -> Tensor:
     return (found if posed.constant is None else found + posed.constant).to(posed.dtype)
 
 
-def marginals(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
+def marginals(logits: Any, groups: Any = None, *, mask: Any = None, edges: Any = None) -> Tensor:
     """P(y_d = 1), (..., D); the derivative is the exact covariance product. See :func:`log_partition`.
 
     Parameters
@@ -78,6 +80,8 @@ def marginals(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
         Log-odds; leading axes are a batch.
     groups : optional
         What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
+    mask : bool tensor, (..., D), optional
+        True for variables that take part, as in :func:`log_partition`.
     edges : Forest, optional
         Pairwise tables on a forest, as in :func:`log_partition`.
 
@@ -102,10 +106,10 @@ def marginals(logits: Any, groups: Any = None, *, edges: Any = None) -> Tensor:
     Examples
     --------
     >>> import torch, tallytree.torch as ttt
-    >>> ttt.marginals(torch.tensor([0.0, 0.0, -torch.inf, 0.0]), tt.exactly(1))
+    >>> ttt.marginals(torch.zeros(4), tt.exactly(1), mask=torch.tensor([True, True, False, True]))
     tensor([0.3333, 0.3333, 0.0000, 0.3333])
     """
-    return marginals_of(pose(logits, groups, edges))
+    return marginals_of(pose(logits, groups, edges, mask))
 
 
 def marginals_of(posed: Posed) -> Tensor:
@@ -123,7 +127,7 @@ def _sums(posed: Posed, marginals: bool) -> Any:
 
 
 def count_log_probs(
-    logits: Any, groups: Any = None, group: int | None = None, *, edges: Any = None
+    logits: Any, groups: Any = None, group: int | None = None, *, mask: Any = None, edges: Any = None
 ) -> Tensor:
     """Log-probabilities of the counts 0..n of a group (None: of all variables), (..., n + 1).
 
@@ -137,6 +141,8 @@ def count_log_probs(
         What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
     group : int, optional
         Number of the group; default all variables.
+    mask : bool tensor, (..., D), optional
+        True for variables that take part, as in :func:`log_partition`.
     edges : Forest, optional
         Pairwise tables on a forest, as in :func:`log_partition`.
 
@@ -161,7 +167,7 @@ def count_log_probs(
     >>> ttt.count_log_probs(torch.zeros(3), tt.at_least(1)).exp() * 7
     tensor([0., 3., 3., 1.])
     """
-    return count_log_probs_of(pose(logits, groups, edges), group)
+    return count_log_probs_of(pose(logits, groups, edges, mask), group)
 
 
 def count_log_probs_of(posed: Posed, group: int | None) -> Tensor:
@@ -169,10 +175,10 @@ def count_log_probs_of(posed: Posed, group: int | None) -> Tensor:
     posed, index = with_group(posed, group)
     if index is None:
         return posed.logits.new_zeros(*posed.logits.shape[:-1], 1).to(posed.dtype)
-    structure, tables = posed.structure, posed.tables
-    if torch.compiler.is_compiling() or watched(posed.logits, tables):
-        structure, tables = structures.opened(structure.key), posed.packed()
-    found = answer(ops.count_log_probs, posed.logits, tables, structure.key, index)
+    key, tables = posed.structure.key, posed.tables
+    if key >= 0 and (torch.compiler.is_compiling() or watched(posed.logits, tables)):
+        key, tables = structures.opened(key, posed.logits.shape[-1]).key, posed.packed()
+    found = answer(ops.count_log_probs, posed.logits, tables, key, index)
     return found.to(posed.dtype)
 
 
@@ -182,6 +188,7 @@ def sample(
     sample_shape: Sequence[int] = (),
     generator: torch.Generator | None = None,
     *,
+    mask: Any = None,
     edges: Any = None,
 ) -> Tensor:
     """Exact joint draws of zeros and ones in the dtype of `logits`, (sample_shape..., ..., D); no gradient.
@@ -196,6 +203,8 @@ def sample(
         Leading axes of independent draws.
     generator : torch.Generator, optional
         Default that of PyTorch.
+    mask : bool tensor, (..., D), optional
+        True for variables that take part, as in :func:`log_partition`.
     edges : Forest, optional
         Pairwise tables on a forest, as in :func:`log_partition`.
 
@@ -223,7 +232,7 @@ def sample(
     >>> draws.sum(-1)
     tensor([2., 2., 2., 2., 2.])
     """
-    return sample_of(pose(logits, groups, edges), sample_shape, generator)
+    return sample_of(pose(logits, groups, edges, mask), sample_shape, generator)
 
 
 def sample_of(posed: Posed, sample_shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
@@ -248,20 +257,21 @@ def statistics(posed: Posed, *, counts: bool = True) -> tuple[Tensor, Tensor, Te
 
 def with_group(posed: Posed, group: int | None) -> tuple[Posed, int | None]:
     """The number of a group, checked; for None that of one with all variables, which is added if there is none."""
-    structure, n = posed.structure, posed.logits.shape[-1]
+    key, n = posed.structure.key, posed.logits.shape[-1]
+    sizes = structures.group_sizes(key, n)
     if group is not None:
-        total = structure.tree.family.n_groups
-        return posed, checks.group_number(group, total, ", or None for all variables")
+        return posed, checks.group_number(group, len(sizes), ", or None for all variables")
     if n == 0:
         return posed, None
-    whole = structures.whole_group(structure.key)
-    if whole >= 0:
-        return posed, whole
-    total = len(structures.group_sizes(structure.key))
-    wider = posed._replace(structure=structures.with_all(structure.key))
+    if n in sizes:
+        return posed, sizes.index(n)
+    total = len(sizes)
+    if key < 0:  # no groups
+        return posed._replace(structure=structures.WHOLE, tables=posed.logits.new_zeros(n + 1)), total
+    wider = posed._replace(structure=structures.with_all(key))
     if posed.tables is None:
         return wider, total
     zeros = posed.tables.new_zeros(*posed.tables.shape[:-1], n + 1)
-    end = sum(size + 1 for size in structures.group_sizes(structure.key))  # what follows belongs to edges
+    end = sum(size + 1 for size in sizes)  # what follows belongs to edges
     tables = torch.cat([posed.tables[..., :end], zeros, posed.tables[..., end:]], dim=-1)
     return wider._replace(tables=tables), total

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from ..errors import InfeasibleError, ParameterError
 from ..models.group import Group, read_groups
-from ..potentials import Potential
+from ..potentials import Potential, formulas
 from ..potentials.constraints import Interval
 from ..structure.nested.count_tree import CountTree
 from . import structure as structures
 from .edges import with_edges
 from .potentials import TensorPotential
-from .structure import Structure
-from .tensors import anywhere, as_logits, as_real, common_shape
+from .structure import AnySize, Structure
+from .tensors import anywhere, as_logits, as_real, common_shape, masked, require_enough
 
 
 class Posed(NamedTuple):
@@ -30,7 +30,7 @@ class Posed(NamedTuple):
 
     logits: Tensor
     tables: Tensor | None
-    structure: Structure
+    structure: Structure | AnySize
     dtype: torch.dtype
     constant: Tensor | None = None
 
@@ -56,15 +56,20 @@ class Posed(NamedTuple):
         """The tables, also where they are fixed."""
         if self.tables is not None:
             return self.tables
+        if self.structure.key == structures.FREE.key:
+            return self.logits.new_zeros(0)
         return structures.packed(self.structure.key).to(self.logits.device)
 
 
-def pose(logits: Any, groups: Any, edges: Any = None) -> Posed:
-    """Log-odds and tables with one batch shape."""
+def pose(logits: Any, groups: Any, edges: Any = None, mask: Any = None) -> Posed:
+    """Log-odds and tables with one batch shape; what is masked has log-odds of -inf."""
     given = as_logits(logits)
+    if mask is not None:
+        given = masked(given, mask)
+        require_enough(given, _least(groups, given.shape[-1]))
     if not given.shape[-1] and edges is None and _is_potential(groups):
         return _pose_nothing(given, groups)
-    structure, tables = read(groups, given)
+    structure, tables = read(groups, given, sized=edges is not None)
     if edges is not None:
         structure, tables = with_edges(structure, tables, edges, given)
     values = given.to(torch.float64)
@@ -92,22 +97,43 @@ def _pose_nothing(given: Tensor, potential: Any) -> Posed:
     return Posed(values, None, structures.of_members((), 0), given.dtype, constant.expand(shape))
 
 
-def read(groups: Any, logits: Tensor) -> tuple[Structure, Tensor | None]:
+def _least(groups: Any, n: int) -> Any:
+    """The smallest count that a potential over all variables allows, where that is plain; else None."""
+    if isinstance(groups, TensorPotential):
+        return groups.numbers[0] if formulas.REACHED.get(groups.name) else None
+    if isinstance(groups, Potential) and not torch.compiler.is_compiling():
+        return torch.as_tensor(groups.support(n)[0])
+    return None
+
+
+def read(groups: Any, logits: Tensor, *, sized: bool = True) -> tuple[Any, Tensor | None]:
     """Structure, and the packed log-tables in float64 where any of them is a tensor.
 
-    For compilers structure and sizes are constants of the graph, and all tables but that of a potential over all
-    variables are tensors.
+    For compilers groups and their sizes are constants of the graph, and all tables are tensors. The number of
+    variables stays open, unless `sized`, where one potential over all of them is all there is.
     """
-    n = len(range(logits.shape[-1]))  # a constant for compilers too, whatever they think of shapes
     compiling = torch.compiler.is_compiling()
-    if isinstance(groups, Interval) and compiling:
-        return structures.flat_interval(n, *groups._support(n)), None
-    if isinstance(groups, Potential):
+    if compiling and not sized:
+        if groups is None:
+            return structures.FREE, None
+        if isinstance(groups, (Tensor, TensorPotential, Interval)):
+            return structures.WHOLE, _table(groups, logits.shape[-1], logits, "`groups`")
+    if compiling and getattr(torch.compiler, "is_exporting", lambda: False)():
+        raise ParameterError(
+            "`groups` must be one table, one potential of tallytree.torch, or None in a program of torch.export: "
+            "other structures live in this process alone. Use torch.compile, or export the network and call "
+            "tallytree on what it returns."
+        )
+    if compiling and not sized and isinstance(groups, Potential):
+        table = structures.table_of(structures.number_of(groups), logits.shape[-1])
+        return structures.WHOLE, table.to(logits.device)
+    n = len(range(logits.shape[-1]))  # a constant for compilers too, whatever they think of shapes
+    if isinstance(groups, Potential) and not compiling:
         return structures.flat(n, groups), None
     if groups is None:
         return structures.of_members((), n), None
     structure, entries = _structure_and_entries(groups, n)
-    sizes = structures.group_sizes(structure.key)
+    sizes = structures.group_sizes(structure.key, n)
     if isinstance(entries, (Tensor, np.ndarray)):
         return structure, _packed_by_user(sum(sizes) + len(sizes), entries, logits)
     if len(entries) != len(sizes):
@@ -134,7 +160,7 @@ def _structure_and_entries(groups: Any, n: int) -> tuple[Structure, Any]:
                 f"`logits` must have {tree.n_variables} entries on the last axis, one per variable of the tree; "
                 f"{n} arrived."
             )
-        return structure, [None] * len(structures.group_sizes(structure.key)) if whole else groups[1]
+        return structure, [None] * len(structures.group_sizes(structure.key, n)) if whole else groups[1]
     given = [groups] if isinstance(groups, Group) else groups
     if isinstance(given, (list, tuple)) and all(isinstance(group, Group) for group in given):
         members = tuple(group.members for group in given)
@@ -170,8 +196,12 @@ def _table(entry: Any, size: int, logits: Tensor, name: str) -> Tensor:
     """One log-table (..., size + 1) in float64."""
     if isinstance(entry, TensorPotential):
         return entry.log_table(size, logits.device)
-    if isinstance(entry, Interval) and torch.compiler.is_compiling():
-        entry = structures.interval_table(size, *entry._support(size))
+    if (
+        isinstance(entry, Interval) and torch.compiler.is_compiling()
+    ):  # made while tracing, it is no object yet
+        low, high = entry._support(size)
+        counts = torch.arange(size + 1, device=logits.device)
+        entry = torch.where((counts >= low) & (counts <= high), 0.0, -math.inf)
     elif not isinstance(entry, Tensor):
         entry = structures.fixed_table(entry, size)
     if entry.dtype.is_complex or entry.dtype == torch.bool or entry.dim() == 0 or entry.shape[-1] != size + 1:

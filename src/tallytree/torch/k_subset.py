@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from .. import checks
 from ..errors import ParameterError
 from . import functions
+from .distributions import ConditionalBernoulli
 from .potentials import exactly
-from .tensors import anywhere, as_logits, as_mask, as_tensor, common_shape
+from .tensors import anywhere, as_logits, as_tensor, common_shape, masked, require_enough
 
 
 class KSubset(nn.Module):
@@ -23,12 +24,14 @@ class KSubset(nn.Module):
 
     Parameters
     ----------
-    k : int or integer tensor
-        One number, or one per row.
+    k : int or integer tensor, optional
+        One number, or one per row; it may be given with every call instead.
     n_samples : int, optional
         Draw this many subsets in training, on a new first axis.
     temperature : float
         Scores are divided by it.
+    fraction : float, optional
+        In place of `k`: the share of the unmasked scores of every row to be chosen, rounded up to a whole number.
 
     Raises
     ------
@@ -46,15 +49,33 @@ class KSubset(nn.Module):
     >>> layer = ttt.KSubset(2).eval()
     >>> layer(torch.tensor([[0.1, 3.0, 2.0, -1.0]]))
     tensor([[0., 1., 1., 0.]])
+
+    Half of the tokens of padded sequences, rounded up:
+
+    >>> mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
+    >>> ttt.KSubset(fraction=0.5).eval()(torch.tensor([0.1, 3.0, 2.0, 9.0]), mask=mask)
+    tensor([[0., 1., 1., 0.],
+            [0., 1., 0., 0.]])
     """
 
-    def __init__(self, k: Any, n_samples: int | None = None, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        k: Any = None,
+        n_samples: int | None = None,
+        temperature: float = 1.0,
+        *,
+        fraction: float | None = None,
+    ) -> None:
         super().__init__()
-        exactly(k)  # refuses what are no integers
+        if k is not None and fraction is not None:
+            raise ParameterError("`KSubset` needs `k` or `fraction`; both arrived. Leave one of them out.")
+        self.fraction = None if fraction is None else checks.real("fraction", fraction, 0.0, 1.0)
+        if k is not None:
+            exactly(k)  # refuses what are no integers
         if isinstance(k, Tensor):
             self.register_buffer("k", k)
         else:
-            self.k = checks.integer("k", k, 0) if np.ndim(k) == 0 else k
+            self.k = checks.integer("k", k, 0) if k is not None and np.ndim(k) == 0 else k
         self.temperature = checks.real("temperature", temperature, 0.0, strict=True)
         self.n_samples = None if n_samples is None else checks.integer("n_samples", n_samples, 0)
 
@@ -76,15 +97,18 @@ class KSubset(nn.Module):
         >>> ttt.KSubset(2)
         KSubset(k=2, n_samples=None, temperature=1.0)
         """
-        return f"k={self.k}, n_samples={self.n_samples}, temperature={self.temperature}"
+        chosen = f"k={self.k}" if self.fraction is None else f"fraction={self.fraction}"
+        return f"{chosen}, n_samples={self.n_samples}, temperature={self.temperature}"
 
-    def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    def marginals(self, scores: Tensor, k: Any = None, mask: Tensor | None = None) -> Tensor:
         """Probability of every score to be chosen, differentiable, (..., n).
 
         Parameters
         ----------
         scores : tensor, (..., n)
             Scores.
+        k : int or integer tensor, optional
+            How many, in place of what the layer was made with.
         mask : bool tensor, optional
             Which scores may be chosen.
 
@@ -110,11 +134,50 @@ class KSubset(nn.Module):
         >>> layer.marginals(scores)
         tensor([0.1626, 0.9404, 0.8415, 0.0555])
         """
-        logits = self._logits(scores, mask)
-        return functions.marginals(logits, self._potential(logits))
+        logits, number = self._read(scores, k, mask)
+        return functions.marginals(logits, exactly(number))
+
+    def entropy(self, scores: Tensor, k: Any = None, mask: Tensor | None = None) -> Tensor:
+        """Entropy of the subset in nats, differentiable, (...): a regulariser that keeps choices open.
+
+        Parameters
+        ----------
+        scores : tensor, (..., n)
+            Scores.
+        k : int or integer tensor, optional
+            How many, in place of what the layer was made with.
+        mask : bool tensor, optional
+            Which scores may be chosen.
+
+        Returns
+        -------
+        Tensor, (...)
+            One number per row; at most the logarithm of the number of subsets.
+
+        Raises
+        ------
+        ParameterError
+            If ``mask`` does not fit the scores, or leaves fewer than k of them.
+
+        See Also
+        --------
+        forward, marginals
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> ttt.KSubset(2).entropy(torch.zeros(4)).exp().round()
+        tensor(6.)
+        """
+        logits, number = self._read(scores, k, mask)
+        return ConditionalBernoulli(number, logits).entropy()
 
     def forward(
-        self, scores: Tensor, mask: Tensor | None = None, generator: torch.Generator | None = None
+        self,
+        scores: Tensor,
+        k: Any = None,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         """Subsets of the scores.
 
@@ -122,6 +185,8 @@ class KSubset(nn.Module):
         ----------
         scores : Tensor, (..., n)
             Log-odds before the number is known.
+        k : int or integer tensor, optional
+            How many, one number or one per row, in place of what the layer was made with.
         mask : Tensor of bool, (..., n), optional
             Which scores may be chosen; rows of different lengths are padded and masked.
         generator : torch.Generator, optional
@@ -140,48 +205,55 @@ class KSubset(nn.Module):
 
         See Also
         --------
-        marginals
+        marginals, entropy
 
         Examples
         --------
         >>> import torch, tallytree.torch as ttt
-        >>> layer = ttt.KSubset(2)
+        >>> layer = ttt.KSubset()
         >>> scores = torch.tensor([0.1, 3.0, 2.0, -1.0])
-        >>> layer.eval()(scores)
+        >>> layer.eval()(scores, 2)
         tensor([0., 1., 1., 0.])
         """
-        logits = self._logits(scores, mask)
+        logits, number = self._read(scores, k, mask)
         if not self.training:
-            return self._largest(logits)
-        potential = self._potential(logits)
+            return self._largest(logits, number)
+        potential = exactly(number)
         marginals = functions.marginals(logits, potential)
         lead = () if self.n_samples is None else (self.n_samples,)
         drawn = functions.sample(logits.detach(), potential, lead, generator)
         return drawn + (marginals - marginals.detach())
 
-    def _potential(self, scores: Tensor) -> Any:
-        return exactly(as_tensor("k", self.k).to(scores.device))
-
-    def _logits(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+    def _read(self, scores: Any, k: Any, mask: Any) -> tuple[Tensor, Tensor]:
+        """Log-odds, -inf where masked, and how many of them."""
         logits = as_logits(scores) / self.temperature
-        if mask is None:
-            return logits
-        allowed = as_mask("mask", mask, logits.device)
-        shape = common_shape("`mask` and the scores", allowed.shape, logits.shape)
-        return logits.expand(shape).masked_fill(~allowed, -torch.inf)
+        if mask is not None:
+            logits = masked(logits, mask)
+        if k is None and self.fraction is not None:
+            # A share of 0.07 of 100 is 7, though its product in floating point is more.
+            share = self.fraction * (logits > -torch.inf).sum(-1, dtype=torch.float64)
+            return logits, torch.ceil(share - 1e-9).long()
+        given = self.k if k is None else k
+        if given is None:
+            raise ParameterError(
+                "`k` says how many scores to choose; none arrived. Pass it to the layer, KSubset(2), to the call, "
+                "layer(scores, k), or a share of the scores, KSubset(fraction=0.15)."
+            )
+        number = as_tensor("k", given).to(logits.device)
+        if number.dtype == torch.bool:
+            raise ParameterError(
+                "`k` must hold integers; truth values arrived. Pass a mask by its name: layer(scores, mask=mask)."
+            )
+        number = exactly(number).numbers[0]
+        common_shape("`k` and the rows of scores", number.shape, logits.shape[:-1])
+        require_enough(logits, number)
+        return logits, number
 
-    def _largest(self, logits: Tensor) -> Tensor:
+    def _largest(self, logits: Tensor, k: Tensor) -> Tensor:
         """Of equal scores the first ones are taken."""
         if anywhere(torch.isnan(logits)):
             raise ParameterError(
                 "`scores` must not contain NaN. Use a mask for scores that must not be chosen."
             )
         rank = torch.sort(logits, dim=-1, descending=True, stable=True).indices.argsort(-1)
-        k = as_tensor("k", self.k).to(logits.device).unsqueeze(-1)
-        possible = (logits > -torch.inf).sum(-1, keepdim=True)
-        common_shape("`k` and the rows of scores", k.shape, possible.shape)
-        if anywhere((k > possible) | (k < 0)):
-            raise ParameterError(
-                "`k` must be between 0 and the number of scores that the mask leaves in every row."
-            )
-        return (rank < k).to(logits.dtype)
+        return (rank < k.unsqueeze(-1)).to(logits.dtype)

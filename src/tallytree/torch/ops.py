@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import ParameterError
 from . import device, host
 from .edges import EdgedStructure
-from .structure import Structure, structure_of
+from .structure import Structure, cells_of, structure_of
 
 
 class Operator:
@@ -44,12 +45,17 @@ class Operator:
 
     def __call__(self, *arguments: Any) -> Any:
         if torch.compiler.is_compiling() or not all(map(has_memory, arguments)):
+            if torch.onnx.is_in_onnx_export():
+                raise ParameterError(
+                    f"ONNX has no operator for `{self._verb}` of a count model. Export the network up to its scores, "
+                    "or a KSubset layer in evaluation mode, which sorts; torch.export keeps the exact operators."
+                )
             return self.op(*arguments[: self._width])
         return self.direct(*arguments)
 
     def direct(self, *arguments: Any) -> Any:
         """The answers for tensors with numbers."""
-        structure = structure_of(arguments[self._key])
+        structure = structure_of(arguments[self._key], arguments[0].shape[-1])
         return self._call(self._verb, structure, *arguments[: self._key], *arguments[self._key + 1 :])
 
     def _tensors(self, *arguments: Any) -> Any:
@@ -115,6 +121,10 @@ def _cells(logits: Tensor, width: int) -> Tensor:
     return logits.new_empty(*logits.shape[:-1], width)
 
 
+def _width(start: Any, stop: Any) -> Any:
+    return stop - start
+
+
 def empty_like(logits: Tensor) -> Tensor:
     """An answer for every variable, to be filled."""
     return torch.empty_like(logits, memory_format=torch.contiguous_format)
@@ -128,7 +138,7 @@ sums = Operator(
     lambda logits, tables, key, marginals, counts: (
         logits.new_empty(logits.shape[:-1]),
         _cells(logits, logits.shape[-1] if marginals else 0),
-        _cells(logits, structure_of(key).n_cells if counts else 0),
+        _cells(logits, cells_of(key, logits.shape[-1])[1] if counts else 0),
     ),
 )
 # The Hessian of log Z times a direction: d marginals (*b, D) and d count probabilities (*b, T).
@@ -138,7 +148,7 @@ tangent = Operator(
     "(Tensor, Tensor)",
     lambda logits, tables, direction, pushed, key, counts: (
         empty_like(logits),
-        _cells(logits, structure_of(key).n_cells if counts else 0),
+        _cells(logits, cells_of(key, logits.shape[-1])[1] if counts else 0),
     ),
     call=_tangent,
 )
@@ -147,7 +157,7 @@ count_log_probs = Operator(
     "count_log_probs",
     "int key, int group",
     "Tensor",
-    lambda logits, tables, key, group: _cells(logits, structure_of(key).tree.group_size(group) + 1),
+    lambda logits, tables, key, group: _cells(logits, _width(*cells_of(key, logits.shape[-1], group))),
 )
 # Exact joint samples (count, *b, D) of zeros and ones, uint8; the seed is one integer.
 draw = Operator(

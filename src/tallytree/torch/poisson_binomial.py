@@ -8,17 +8,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints, register_kl
+from torch.autograd.function import once_differentiable
+from torch.distributions import constraints, register_kl
 from torch.nn.functional import softplus
 
 from .. import checks
 from ..errors import ParameterError
+from ..models.poisson_binomial import WeightedEvents
 from . import functions, tensors
+from .distributions import OfCounts
 from .potentials import exactly
 from .tensors import anywhere, as_logits, as_real, common_shape, known
 
 
-class PoissonBinomial(Distribution):
+class PoissonBinomial(OfCounts):
     """Number of successes among independent trials with probabilities of their own.
 
     Parameters
@@ -27,6 +30,13 @@ class PoissonBinomial(Distribution):
         One of the two; the last axis holds the trials, leading axes are the batch shape, an event is a number.
     validate_args : bool, optional
         As in :class:`torch.distributions.Distribution`.
+    mask : bool tensor, (..., n), optional
+        True for trials that take part; the others always fail.
+    weights : array_like (n,), optional
+        What the trials count, integers or, with ``step``, real numbers on a grid that keeps their means. ``log_prob``,
+        ``cdf`` and ``log_sf`` then have first derivatives; whole laws are in :class:`tallytree.PoissonBinomial`.
+    step : float, optional
+        Distance of two cells of the grid of real weights.
 
     Raises
     ------
@@ -54,7 +64,16 @@ class PoissonBinomial(Distribution):
     arg_constraints = {"logits": constraints.real_vector, "probs": constraints.unit_interval}  # noqa: RUF012
     has_enumerate_support = True
 
-    def __init__(self, logits: Any = None, probs: Any = None, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        logits: Any = None,
+        probs: Any = None,
+        validate_args: bool | None = None,
+        *,
+        mask: Any = None,
+        weights: Any = None,
+        step: float | None = None,
+    ) -> None:
         if (logits is None) == (probs is None):
             raise ParameterError("`PoissonBinomial` needs either `logits` or `probs`; give one of the two.")
         given = as_logits(logits) if probs is None else as_real("probs", probs)
@@ -66,10 +85,18 @@ class PoissonBinomial(Distribution):
             raise ParameterError(
                 "`probs` must have the trials on its last axis, but a single number arrived."
             )
-        self._given = given if given.dtype.is_floating_point else given.to(torch.get_default_dtype())
+        given = given if given.dtype.is_floating_point else given.to(torch.get_default_dtype())
+        self._given = (
+            given if mask is None else tensors.masked(given, mask, -math.inf if probs is None else 0.0)
+        )
         self._by_probs = probs is not None
+        if step is not None and weights is None:
+            raise ParameterError(
+                "`step` is the grid of real `weights`; none arrived. Leave it out for a plain count."
+            )
+        self._events = None if weights is None else WeightedEvents(weights, step, self._given.shape[-1])
         self._strict = validate_args is not None and checks.flag("validate_args", validate_args)
-        super().__init__(given.shape[:-1], validate_args=False)
+        super().__init__(self._given.shape[:-1], validate_args=False)
 
     @property
     def total_count(self) -> int:
@@ -121,7 +148,9 @@ class PoissonBinomial(Distribution):
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)  # type: ignore[no-untyped-call]
     def support(self) -> Any:
-        """0 to n."""
+        """0 to n, or real numbers with weights."""
+        if self._events is not None:
+            return constraints.real
         return constraints.integer_interval(0, self.total_count)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> PoissonBinomial:
@@ -156,7 +185,7 @@ class PoissonBinomial(Distribution):
         new = self._get_checked_instance(PoissonBinomial, _instance)
         shape = tensors.as_batch_shape(batch_shape, self.batch_shape)
         new._given = self._given.expand(*shape, self.total_count)
-        new._by_probs, new._strict = self._by_probs, self._strict
+        new._by_probs, new._strict, new._events = self._by_probs, self._strict, self._events
         super(PoissonBinomial, new).__init__(shape, validate_args=False)
         return new  # type: ignore[no-any-return]
 
@@ -175,7 +204,64 @@ class PoissonBinomial(Distribution):
         >>> d.mean
         tensor(1.)
         """
-        return self.probs.sum(-1)
+        return (self.probs * self._sizes).sum(-1)
+
+    @property
+    def _sizes(self) -> Tensor | float:
+        return 1.0 if self._events is None else torch.as_tensor(self._events.weights).to(self._given)
+
+    def _of_sum(self, which: str, value: Any) -> Tensor:
+        """Log-probabilities of a weighted sum, "at", "below" or "above" a value."""
+        value = _numbers(value, self._given.device).double()
+        shape = common_shape("`value` and the batch", value.shape, self.batch_shape)
+        logits = self._logits().expand(*shape, self.total_count)
+        return _SumLogProb.apply(logits, value.expand(shape), which, self._events).to(self._given.dtype)  # type: ignore[no-untyped-call,no-any-return]
+
+    def log_sf(self, value: Tensor) -> Tensor:
+        """Log P(X > value), right in the far tail, with its gradient.
+
+        Parameters
+        ----------
+        value : tensor
+            Where to evaluate.
+
+        Returns
+        -------
+        Tensor, (sample..., ...)
+            Logarithms, differentiable once.
+
+        Raises
+        ------
+        ParameterError
+            If ``value`` holds NaN, or has a shape that does not fit the batch.
+
+        See Also
+        --------
+        cdf, log_prob
+
+        Notes
+        -----
+        The derivative by a log-odds is ``P(y_i = 1 | X > value) - p_i``: all of them from one pass down a tree of sums.
+
+        Examples
+        --------
+        >>> import torch, tallytree.torch as ttt
+        >>> d = ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.5]), weights=[1, 3])
+        >>> d.log_sf(torch.tensor(2.0)).exp()
+        tensor(0.5000)
+        """
+        if self._events is not None:
+            return self._of_sum("above", value)
+        plain = PoissonBinomial.expand(self, self.batch_shape)
+        plain._events = WeightedEvents([1] * self.total_count, None, self.total_count)
+        return plain._of_sum("above", value)
+
+    def _refuse_weights(self, what: str) -> None:
+        if self._events is not None:
+            raise ParameterError(
+                f"`{what}` needs the law of all sums, which has no derivatives here with `weights`. Ask "
+                "`tallytree.PoissonBinomial` for it, or `log_prob`, `cdf` and `log_sf` for single values."
+            )
 
     @property
     def variance(self) -> Tensor:
@@ -193,7 +279,7 @@ class PoissonBinomial(Distribution):
         tensor(0.5000)
         """
         failure = 1.0 - self._given if self._by_probs else torch.sigmoid(-self._given)
-        return (self.probs * failure).sum(-1)
+        return (self.probs * failure * self._sizes * self._sizes).sum(-1)
 
     @property
     def mode(self) -> Tensor:
@@ -239,6 +325,7 @@ class PoissonBinomial(Distribution):
 
     def _law(self) -> Tensor:
         """Log-probabilities of 0..n in float64; an impossible count has no derivative."""
+        self._refuse_weights("count_log_probs")
         law = functions.count_log_probs(self._logits())
         if self._edges() is False:
             return law
@@ -293,6 +380,8 @@ class PoissonBinomial(Distribution):
         >>> d.log_prob(torch.arange(3)).exp()
         tensor([0.2500, 0.5000, 0.2500])
         """
+        if self._events is not None:
+            return self._of_sum("at", value)
         value = _numbers(value, self._given.device)
         count = value.round().long() if value.is_floating_point() else value.long()
         inside = (count >= 0) & (count <= self.total_count) & (count == value)
@@ -339,6 +428,8 @@ class PoissonBinomial(Distribution):
         >>> d.cdf(torch.arange(3))
         tensor([0.2500, 0.7500, 1.0000])
         """
+        if self._events is not None:
+            return self._of_sum("below", value).exp()
         totals = torch.nn.functional.pad(self._pmf().cumsum(-1), (1, 0))
         value = _numbers(value, self._given.device)
         # Infinite ones are no integers.
@@ -407,7 +498,7 @@ class PoissonBinomial(Distribution):
         """
         with torch.no_grad():
             shape = torch.Size(tensors.as_shape("sample_shape", sample_shape)) + self._given.shape
-            return torch.bernoulli(self.probs.expand(shape)).sum(-1)
+            return (torch.bernoulli(self.probs.expand(shape)) * self._sizes).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """0..n on a new first axis.
@@ -433,9 +524,25 @@ class PoissonBinomial(Distribution):
         >>> d.enumerate_support()
         tensor([0., 1., 2.])
         """
+        self._refuse_weights("enumerate_support")
         values = torch.arange(self.total_count + 1, dtype=self._given.dtype, device=self._given.device)
         values = values.reshape(-1, *[1] * len(self.batch_shape))
         return values.expand(-1, *self.batch_shape) if expand else values
+
+
+class _SumLogProb(torch.autograd.Function):
+    """Log-probabilities of weighted sums; the gradient, changes of probabilities, is kept from the same pass."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, value: Tensor, which: str, events: WeightedEvents) -> Tensor:
+        found, slope = events.log_probs(which, logits.detach().cpu().numpy(), value.detach().cpu().numpy())
+        ctx.save_for_backward(torch.from_numpy(slope).to(logits))
+        return torch.from_numpy(found).to(logits)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return gradient.unsqueeze(-1) * ctx.saved_tensors[0], None, None, None
 
 
 def exact_log_prob(logits: Tensor, count: Tensor) -> Tensor:

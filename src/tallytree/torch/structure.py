@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any, NamedTuple, ParamSpec
 from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 
 from .. import checks
-from ..memo import cached, once, recent
+from ..errors import ParameterError
+from ..memo import cached, lru, once
 from ..models.count import CountModel
-from ..potentials import Potential, as_potential, between, exactly
+from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
 from ..structure.nested.schedule import Schedule, full_schedule
 
@@ -126,9 +127,29 @@ class Structure:
         return self
 
 
-def structure_of(key: int) -> Structure:
-    """The structure with this key."""
-    return _alive[key]
+class AnySize(NamedTuple):
+    """A structure for any number of variables, which compiled graphs keep open: sequences are padded to many lengths.
+
+    Its key means the same in every process, so that it travels in programs of `torch.export`.
+    """
+
+    key: int
+
+
+FREE = AnySize(-1)  # no groups
+WHOLE = AnySize(-2)  # one group of all variables, whose table arrives with every call
+
+
+def structure_of(key: int, n: int) -> Structure:
+    """The structure with this key, for n variables."""
+    return _alive[key] if key >= 0 else _of_known_members((None,) * (key == WHOLE.key), n)
+
+
+def cells_of(key: int, n: int, group: int | None = None) -> tuple[int, int]:
+    """Where the table of a group, or of all groups, starts and ends in the packed tables; n may be a symbol."""
+    if key < 0:
+        return 0, n + 1 if key == WHOLE.key else 0
+    return (0, _alive[key].n_cells) if group is None else _alive[key].cells(group)
 
 
 # -- what a compiler asks for once, and keeps ----------------------------------------------------------------------
@@ -169,6 +190,35 @@ def _(number: int) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
+@torch.compiler.assume_constant_result
+def number_of(potential: Potential) -> int:
+    """A number that stands for a fixed potential in compiled graphs."""
+    try:
+        repr(potential)
+    except AttributeError:  # the shell of one that the compiler was making
+        raise ParameterError(
+            f"A potential of {type(potential).__name__} must be made before the function that is compiled. Make it "
+            "outside, or take the one of tallytree.torch, whose numbers are tensors."
+        ) from None
+    number = next(_keys)
+    _potentials[number] = potential
+    return number
+
+
+_potentials: dict[int, Potential] = {}  # of compiled graphs, as the constants
+
+
+@torch.library.custom_op("tallytree::table", mutates_args=())
+def table_of(number: int, n: int) -> torch.Tensor:
+    """The log-table of the potential with this number for n variables, (..., n + 1)."""
+    return torch.from_numpy(np.array(_potentials[number].log_table(n)))
+
+
+@table_of.register_fake
+def _(number: int, n: int) -> torch.Tensor:
+    return torch.empty((*_potentials[number].batch_shape, n + 1), dtype=torch.float64)
+
+
 def made(make: Callable[P, Structure]) -> Callable[P, Structure]:
     """A function that makes structures, which compiled graphs keep for as long as the process lives."""
 
@@ -184,13 +234,13 @@ def made(make: Callable[P, Structure]) -> Callable[P, Structure]:
 
 def _kept(make: Callable[P, Structure]) -> Callable[P, Structure]:
     """The same for structures that are asked for again and again."""
-    return made(recent(1024)(make))
+    return made(lru(1024)(make))
 
 
 @made
 def with_all(key: int) -> Structure:
     """The same groups, and one more of all variables, without a potential."""
-    structure = structure_of(key)
+    structure = _alive[key]
     potentials = None if structure.potentials is None else (*structure.potentials, None)
     return structure.on(structure.tree.with_groups([None]), potentials)
 
@@ -228,26 +278,7 @@ def _of_members(members: tuple[Any, ...], n: int) -> Structure:
     return Structure(CountTree.from_groups(list(members), n), None if members else ())
 
 
-_of_known_members = recent(256)(_of_members)
-
-
-# The ends of an interval of counts stand for it: a potential made while tracing is no object yet.
-
-
-@made
-def flat_interval(n: int, low: int, high: int) -> Structure:
-    """An interval of counts over all variables."""
-    return flat(n, _interval(low, high))
-
-
-@constant
-def interval_table(n: int, low: int, high: int) -> torch.Tensor:
-    """The log-table of an interval of counts."""
-    return torch.from_numpy(np.array(_interval(low, high).log_table(n)))
-
-
-def _interval(low: int, high: int) -> Potential:
-    return exactly(low) if low == high else between(low, high)
+_of_known_members = lru(256)(_of_members)
 
 
 @constant
@@ -261,36 +292,29 @@ def fixed_table(potential: Any, n: int) -> torch.Tensor:
 @constant
 def packed(key: int) -> torch.Tensor:
     """Log-tables of the fixed potentials, packed."""
-    return structure_of(key).packed
+    return _alive[key].packed
 
 
 @constant
 def group_members(key: int, group: int) -> torch.Tensor:
     """The variables of a group."""
-    return torch.as_tensor(np.array(structure_of(key).tree.groups[group]))
+    return torch.as_tensor(np.array(_alive[key].tree.groups[group]))
 
 
-@torch.compiler.assume_constant_result
-def cells_in_all(key: int) -> int:
-    """Length of all log-tables."""
-    return structure_of(key).n_cells
-
-
-@torch.compiler.assume_constant_result
-def group_sizes(key: int) -> tuple[int, ...]:
+def group_sizes(key: int, n: int) -> tuple[int, ...]:
     """How many variables each group has."""
-    tree = structure_of(key).tree
+    if key < 0:
+        return (n,) if key == WHOLE.key else ()
+    return _group_sizes(key)
+
+
+@torch.compiler.assume_constant_result
+def _group_sizes(key: int) -> tuple[int, ...]:
+    tree = _alive[key].tree
     return tuple(tree.group_size(g) for g in range(tree.family.n_groups))
 
 
-@torch.compiler.assume_constant_result
-def whole_group(key: int) -> int:
-    """The number of a group that holds all variables, -1 if there is none."""
-    sizes, n = group_sizes(key), structure_of(key).n_variables
-    return sizes.index(n) if n in sizes else -1
-
-
 @made
-def opened(key: int) -> Structure:
+def opened(key: int, n: int) -> Structure:
     """The same groups with tables that arrive with every call."""
-    return structure_of(key).opened
+    return structure_of(key, n).opened

@@ -92,6 +92,29 @@ def as_logits(value: Any) -> Tensor:
     return tensor
 
 
+def masked(logits: Tensor, mask: Any, never: float = -math.inf) -> Tensor:
+    """Log-odds with `never` where a mask is not true."""
+    allowed = as_mask("mask", mask, logits.device)
+    shape = common_shape("`mask` and the scores", allowed.shape, logits.shape)
+    if shape[-1] != logits.shape[-1]:
+        raise ParameterError(
+            f"`mask` must have {logits.shape[-1]} entries on its last axis, one per variable; shape "
+            f"{tuple(allowed.shape)} arrived."
+        )
+    return logits.expand(shape).masked_fill(~allowed, never)
+
+
+def require_enough(logits: Tensor, least: Tensor | None) -> None:
+    """Refuse rows in which fewer variables than the least count can be on; it is known what they can be."""
+    if least is None or torch.compiler.is_compiling():
+        return
+    left = (logits != -math.inf).sum(-1)
+    wanted = least.to(left.device)
+    shape = common_shape("`k` and the rows of `logits`", left.shape, wanted.shape)
+    if anywhere(wanted > left):
+        checks.unmasked_rows(left.expand(shape).cpu().numpy(), wanted.expand(shape).cpu().numpy())
+
+
 def common_shape(what: str, *shapes: Any) -> torch.Size:
     """The shape to which all of these broadcast."""
     try:

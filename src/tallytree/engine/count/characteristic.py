@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logsumexp
 
 from ...arrays import Float64
 from ..answer import Answer
@@ -106,7 +106,9 @@ _MAX_SUMS = 300
 _LONGEST_BAND = 0.95 * math.pi  # beyond it the series in tan(w / 4) converges slowly
 _MOST_FACTORS = 1 << 22  # variables times frequencies without a series
 _MAX_SEGMENTS = 64
-_DROPPED = 41.0  # nats below the best count at which a count is left out
+_DROPPED = (
+    56.0  # nats below the best count at which a count is left out, by an estimate that is checked afterwards
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +188,11 @@ def solve(xp: Any, nu: Any, log_f: Float64) -> list[Piece] | None:
         else:
             middle = _gap(inside)
             waiting += [(first, middle), (middle + 1, last)]
+    dropped = rate.log_most[rate.log_mass <= best - _DROPPED]
+    if len(dropped) and pieces:
+        mass = logsumexp([piece.log_mean for piece in pieces]) + block.cumulants(0.0)[0]
+        if logsumexp(dropped) > mass - _NEGLIGIBLE:
+            return None
     return pieces
 
 

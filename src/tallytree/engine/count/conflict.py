@@ -28,7 +28,7 @@ def explain(tree: CountTree, params: Any, index: int) -> tuple[str, tuple[int, .
         return "no configuration satisfies all potentials together", ()
     needed = model.conflict(groups, fixed=False) is None
     fixed = " with the variables that infinite logits or evidence fix" if needed else ""
-    if needed and params.near is not params:
+    if needed and params.unmasked is not params:
         fixed += f" (finite numbers beyond {masks.MASK:.0e} count as infinite)"
     named = tuple(groups)
     if tree.family.n_groups <= 1:
@@ -45,7 +45,7 @@ class _Supports:
     """Which configurations a model allows, for any selection of its groups."""
 
     def __init__(self, tree: CountTree, params: Any, index: int) -> None:
-        near = params.near
+        near = params.unmasked
         batch = near.batch_shape
         logits = np.broadcast_to(np.asarray(near.logits, np.float64), (*batch, tree.n_variables))
         self._tree = tree

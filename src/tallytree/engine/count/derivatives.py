@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import array_api_compat.numpy as xp
 import numpy as np
 from scipy.special import expit
 
@@ -26,10 +25,11 @@ from ...structure.nested.count_tree import CountTree
 from ...structure.nested.tree import TreeProgram
 from .. import native, thresholds
 from ..answer import Answer, Derivatives, posterior
-from ..ladder import climb
+from ..ladder import TANGENT, climb
 from ..problem import Problem
 from . import infer, retilt, star
 from .characteristic import flat_tangent
+from .decided import SHARE, core_of
 from .infer import gathered, parts_of, put
 from .tangent import tangent_pass
 
@@ -134,6 +134,8 @@ def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) 
     if not finite.all():
         v = np.where(finite, v, 0.0)
     parts = parts_of(problem.tree.components)
+    if directions and not v.any() and (h is None or not h.any()):  # nothing moves
+        return _still(_Batch(nu, tables, v, h, counts))
     if len(parts) == 1 and parts[0].whole and batch:
         return _solved(parts[0].program, _Batch(nu, tables, np.ascontiguousarray(v), h, counts))
     marginals = expit(nu) * expit(-nu) * v
@@ -181,9 +183,8 @@ def _solved(program: TreeProgram | None, batch: _Batch) -> _Part:
     if not native.present():
         return _array_flat(batch) if program is None else _array_nested(program, batch)
     if program is None:
-        return _climbed(
-            [_flat_rung, lambda b: _climbed(_rungs(CountTree.flat(b.nu.shape[1]).program), b)], batch
-        )
+        quadratic = lambda b: _climbed(_rungs(CountTree.flat(b.nu.shape[1]).program), b)  # noqa: E731
+        return _climbed([_flat_rung, _without_decided, quadratic], batch)
     small = len(batch) >= thresholds.SIDE_BY_SIDE and program.n_leaves <= thresholds.SMALL_IN_LANES
     if small and batch.counts and not len(batch.v):
         return _climbed([partial(_side_by_side, program), *_rungs(program)], batch)
@@ -198,11 +199,43 @@ def _climbed(rungs: list[Callable[[_Batch], _Part]], batch: _Batch) -> _Part:
 def _rungs(program: TreeProgram) -> list[Callable[[_Batch], _Part]]:
     """Plain, under the tilt of the posterior, by direct merges at any cost, with an exponent for every number."""
     direct = partial(_tree_rung, direct=True)
-    return [partial(rung, program) for rung in (_tree_rung, _tilted_rung, direct, _array_nested)]
+
+    def last(batch: _Batch) -> _Part:
+        times, work = len(batch) * max(1, len(batch.v)), partial(_array_nested, program, batch)
+        return infer.announced(program, times, TANGENT, "A derivative", work)
+
+    return [*(partial(rung, program) for rung in (_tree_rung, _tilted_rung, direct)), last]
 
 
 def _flat_rung(batch: _Batch) -> _Part:
     return _Part(*native.flat_tangent(batch.nu, batch.tables, batch.v, batch.h, batch.counts))
+
+
+def _without_decided(batch: _Batch) -> _Part:
+    """Models most of whose variables are decided, and do not move, one by one; no answer for the others."""
+    models, total = len(batch), batch.tables.shape[1]
+    values = batch.counts and not len(batch.v)
+    part = _Part(
+        np.zeros(batch.v.shape),
+        np.zeros((models if values else 0, total)),
+        np.zeros((len(batch.v) if batch.counts else 0, models, total)),
+        np.full(models, math.inf),
+    )
+    for b in range(models):
+        core = core_of(batch.nu[b], batch.tables[b % len(batch.tables)])
+        if core is None:
+            continue
+        cells = core.counts()
+        h = None if batch.h is None else np.ascontiguousarray(batch.h[:, b : b + 1, cells])
+        v = np.ascontiguousarray(batch.v[:, b : b + 1, core.kept])
+        found = _solved(None, _Batch(core.rows.nu, core.rows.tables, v, h, batch.counts))
+        part.marginals[:, b, core.kept] = found.marginals[:, 0]
+        part.bound[b] = found.bound[0] + SHARE
+        if values:
+            part.probs[b, cells] = found.probs[0]
+        if batch.counts and len(batch.v):
+            part.counts[:, b, cells] = found.counts[:, 0]
+    return part
 
 
 def _side_by_side(program: TreeProgram, batch: _Batch) -> _Part:
@@ -211,15 +244,49 @@ def _side_by_side(program: TreeProgram, batch: _Batch) -> _Part:
     return _Part(batch.v, probs, np.zeros((0, *probs.shape)), np.where(bound < math.inf, 0.0, bound))
 
 
-def _tree_rung(program: TreeProgram, batch: _Batch, direct: bool = False) -> _Part:
-    found = native.tree_tangent(program, batch.nu, batch.tables, batch.v, batch.h, batch.counts, direct)
+def _tree_rung(program: TreeProgram, batch: _Batch, direct: bool = False, size: float = 0.0) -> _Part:
+    found = native.tree_tangent(program, batch.nu, batch.tables, batch.v, batch.h, batch.counts, direct, size)
     return _Part(*found)
 
 
 def _tilted_rung(program: TreeProgram, batch: _Batch) -> _Part:
+    """Under the tilt of the posterior; then along directions without what all variables have in common, too."""
     solution = infer.infer_program(program, batch.nu, batch.tables)
     nu, tables = retilt.at_posterior_mean(program, batch.nu, batch.tables, solution)
-    return _tree_rung(program, replace(batch, nu=nu, tables=tables))
+    tilted = replace(batch, nu=nu, tables=tables)
+    part = _tree_rung(program, tilted)
+    if not np.isinf(part.bound).any() or not len(batch.v) or not retilt.serves(program):
+        return part
+    centred = _centred(program, tilted, posterior(batch.nu, solution.messages))
+    assert centred.h is not None
+    if not centred.v.any() and not centred.h.any():
+        return _still(batch)
+    again = _tree_rung(program, centred, size=float(np.abs(batch.v).max(-1).min()))
+    better = np.flatnonzero(again.bound < part.bound)
+    return part.patched(
+        _Part(again.marginals[:, better], again.probs, again.counts[:, better], again.bound[better]), better
+    )
+
+
+def _still(batch: _Batch) -> _Part:
+    """Nothing moves."""
+    models, total = len(batch), batch.tables.shape[1]
+    moved = np.zeros((len(batch.v) if batch.counts else 0, models, total))
+    return _Part(np.zeros(batch.v.shape), np.zeros((0, total)), moved, np.zeros(models))
+
+
+def _centred(program: TreeProgram, batch: _Batch, odds: Float64) -> _Batch:
+    """The same directions: a part a of all log-odds is the part ``a (c - mean)`` of the table of the outermost set."""
+    finite = np.isfinite(batch.nu)
+    spread = np.where(finite, expit(odds) * expit(-odds), 0.0)
+    weight = spread.sum(-1)
+    shift = (batch.v * spread).sum(-1) / np.where(weight > 0.0, weight, 1.0)
+    v = np.where(finite, batch.v - shift[..., None], 0.0)
+    h = np.zeros((*batch.v.shape[:2], batch.tables.shape[1])) if batch.h is None else batch.h.copy()
+    cells = retilt.outermost_cells(program)
+    count = np.arange(program.n_leaves + 1.0) - np.round(np.nansum(expit(odds), -1))[:, None]
+    h[..., cells] += np.where(batch.tables[:, cells] > -math.inf, shift[..., None] * count, 0.0)
+    return replace(batch, v=v, h=h)
 
 
 def _array_flat(batch: _Batch) -> _Part:
@@ -235,7 +302,7 @@ def _array_flat(batch: _Batch) -> _Part:
         for r in range(len(v)):
             for b in range(len(nu)):
                 pushed = still if h is None else h[r, b]
-                rows.append(flat_tangent(xp, nu[b], tables[b % len(tables)], v[r, b], pushed))
+                rows.append(flat_tangent(np, nu[b], tables[b % len(tables)], v[r, b], pushed))
     if any(row is None for row in rows):
         return _array_nested(program, batch)
     change = np.reshape(np.asarray(rows, np.float64), v.shape)
@@ -259,7 +326,7 @@ def _array_nested(program: TreeProgram, batch: _Batch) -> _Part:
     for r in range(len(v)):
         with np.errstate(all="ignore"):
             pushed = still if h is None else np.where(rows == -math.inf, 0.0, h[r])
-            found = tangent_pass(xp, schedule, nu, rows, v[r], pushed)
+            found = tangent_pass(np, schedule, nu, rows, v[r], pushed)
         marginals[r] = _moved(odds, np.asarray(found.logits))
         if counts:
             moved[r] = np.where(probs > 0.0, probs * np.asarray(found.tables), 0.0)

@@ -8,28 +8,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-import array_api_compat.numpy as xp
 import numpy as np
+from scipy.special import expit
 
+from ... import config
 from ...arrays import Float64, Ints
 from ...errors import ParameterError, PrecisionError
-from ...memo import once, recent
-from ...structure.nested.components import Components, FlatBucket, NestedPart
+from ...memo import lru, once
 from ...structure.nested.count_tree import CountTree
 from ...structure.nested.schedule import Schedule, build_schedule, count_caps, full_schedule
-from ...structure.nested.tree import TreeProgram
+from ...structure.nested.tree import Components, FlatBucket, NestedPart, TreeProgram
 from .. import native, thresholds
-from ..answer import Answer
+from ..answer import Answer, posterior
 from ..forest.arithmetic import Wide
 from ..forest.certificate import log_odds
 from ..forest.sum_product import ForestPass
 from ..forest.values import ForestValues
-from ..ladder import TOLERANCE, climb
+from ..ladder import TOLERANCE, WIDE, announce, climb
+from ..log_sums import accurate_sum
 from ..problem import Mixture, Problem, Rows, without_edges
-from . import chain, characteristic, mixture, retilt
+from . import chain, characteristic, mixture, moments, retilt
 from .arithmetic import UNIT_ROUNDOFF, Direct, Fourier, LogSpace
+from .decided import SHARE, core_of
 from .tree_pass import sum_product
 
 
@@ -83,6 +85,7 @@ METHODS = (
 )  # fmt: skip
 _FLAT_ONLY = ("chain", "characteristic", "mixture")
 Rung = Callable[[Any], Answer]
+T = TypeVar("T")
 _ROUNDED = 2.0**-50  # eight roundings: what a sum of numbers of a size may lose
 # Exponentials of numbers up to this are split into mantissas and exponents without rounding
 _SPLIT_EXACTLY = 7e5
@@ -142,24 +145,41 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
 # -- one potential over a block ------------------------------------------------------------------------------------
 
 
-def _flat_rungs(n: int, terms: Mixture | None, cavities: bool) -> list[Rung]:
-    rungs: list[Rung] = [lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)]
-    if native.present():
-        rungs.insert(0, partial(native.flat, cavities=cavities))
+def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> list[Rung]:
+    batch, n = rows.nu.shape
+    rungs: list[Rung] = []
+    if config.native() is not None:
         if terms is not None and native.has_closed_form(*terms):
-            rungs.insert(0, lambda r: native.closed_form(r.nu, *terms))
-        return rungs
-    if n > thresholds.SERIES_LIMIT:
-        rungs.insert(0, lambda r: _quiet(characteristic.solve_batch, r.nu, r.full_tables))
-    if terms is not None and len(terms[0]) <= thresholds.MIXTURE_TERMS:
-        rungs.insert(0, lambda r: _quiet(mixture.solve_batch, r.nu, *terms))
-    return rungs
+            rungs.append(lambda r: native.closed_form(r.nu, *terms))
+        if batch == 1 and n > thresholds.EXACT_TAILS and thresholds.sparse(rows.nu):
+            rungs.append(_without_decided)
+        rungs += [partial(native.flat, cavities=cavities), _without_decided]
+    else:
+        if terms is not None and len(terms[0]) <= thresholds.MIXTURE_TERMS:
+            rungs.append(lambda r: _quiet(mixture.solve_batch, r.nu, *terms))
+        if n > thresholds.SERIES_LIMIT:
+            rungs.append(lambda r: _quiet(characteristic.solve_batch, r.nu, r.full_tables))
+    return [*rungs, lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)]
+
+
+def _without_decided(rows: Rows | Problem) -> Answer:
+    """Models most of whose variables are decided, one by one; no answer for the others."""
+    answer = Answer.none(rows.nu.shape)
+    log_mean, messages, bound = np.array(answer.log_mean), np.zeros(rows.nu.shape), np.array(answer.bound)
+    for b in range(len(rows)):
+        core = core_of(rows.nu[b], rows.tables[b % len(rows.tables)])
+        if core is None:
+            continue
+        found = climb(_flat_rungs(core.rows, None, True), core.rows)
+        log_mean[b] = found.log_mean[0] + core.log_weight
+        messages[b], bound[b] = found.messages[0][core.speaker], found.bound[0] + SHARE
+    return Answer(log_mean, messages, None, bound)
 
 
 def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bool) -> Answer:
     n = rows.nu.shape[1]
     if method == "auto":
-        return climb(_flat_rungs(n, terms, cavities), rows)
+        return climb(_flat_rungs(rows, terms, cavities), rows)
     if method == "mixture":
         if terms is None:
             raise ParameterError(
@@ -180,7 +200,7 @@ def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bo
 def _quiet(solve: Any, nu: Float64, *arguments: Any) -> Answer:
     """Array code meets log 0 and inf - inf on purpose; its certificate catches what matters."""
     with np.errstate(all="ignore"):
-        found: Answer = solve(xp, nu, *arguments)
+        found: Answer = solve(np, nu, *arguments)
     return found
 
 
@@ -214,7 +234,7 @@ def _nested(program: TreeProgram, rows: Rows | Problem, method: str, cavities: b
         if not native.present():
             raise ParameterError("`method='tiled'` needs the compiled engine. Use 'auto' or 'log-tree'.")
         return climb([_tree_rung(program, "tiled"), _last_rung(program)], rows)
-    return _array_pass(program, LogSpace(xp), rows)  # "log-tree"
+    return _array_pass(program, LogSpace(np), rows)  # "log-tree"
 
 
 def _tree_rungs(program: TreeProgram, rows: Rows | Problem, cavities: bool) -> list[Rung]:
@@ -244,9 +264,10 @@ def _tree_rungs(program: TreeProgram, rows: Rows | Problem, cavities: bool) -> l
 
 def _last_rung(program: TreeProgram) -> Rung:
     """Slow but always right: one exponent per entry; without a compiler, where logarithms do not do."""
+    wide = _tree_rung(program, "wide")
     if native.present():
-        return _tree_rung(program, "wide")
-    return lambda rows: _with_digits(program, rows, _array_pass(program, LogSpace(xp), rows))
+        return lambda rows: announced(program, len(rows), WIDE, "Inference", partial(wide, rows))
+    return lambda rows: _with_digits(program, rows, _array_pass(program, LogSpace(np), rows))
 
 
 def _with_digits(program: TreeProgram, rows: Rows | Problem, found: Answer) -> Answer:
@@ -276,7 +297,7 @@ def _wide_bound(schedule: Schedule, nu: Float64, tables: Float64, found: Float64
 def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Rung:
     if native.present():
         return lambda rows: native.tree_pass(program, rows.nu, rows.tables, kind, cavities=cavities)
-    arithmetic = Fourier(xp) if kind == "fft" else Direct(xp)
+    arithmetic = Fourier(np) if kind == "fft" else Direct(np)
     return lambda rows: _array_pass(program, arithmetic, rows)
 
 
@@ -293,7 +314,7 @@ def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True, least: 
 def _array_pass(program: TreeProgram, arithmetic: Any, rows: Rows | Problem) -> Answer:
     schedule = schedule_for(program, rows.tables)
     with np.errstate(all="ignore"):
-        return sum_product(xp, schedule, arithmetic, rows.nu, rows.full_tables)
+        return sum_product(np, schedule, arithmetic, rows.nu, rows.full_tables)
 
 
 def pairs_of_counts(program: TreeProgram) -> float:
@@ -302,13 +323,21 @@ def pairs_of_counts(program: TreeProgram) -> float:
     return float((size[program.left] * size[program.right]).sum())
 
 
+def announced(program: TreeProgram, times: int, price: float, what: str, work: Callable[[], T]) -> T:
+    """The answer of work over all pairs of counts; if it takes long, a warning says so before."""
+    if program.n_leaves > thresholds.EXACT_TAILS:
+        announce(times * pairs_of_counts(program), price, what)
+    return work()
+
+
 def without_cancellation(
-    problem: Problem, log_mean: Float64, leaves: Float64, constant: Any
+    problem: Problem, found: Answer, leaves: Float64, constant: Any
 ) -> tuple[Float64, Float64]:
-    """``log_mean + leaves``, or where this loses digits that the contract wants the same from plain weights.
+    """``log_mean + leaves``, or where this loses digits that the contract wants the same under a tilt, or from weights.
 
     ``leaves`` is `constant` plus the sum of ``log(1 + e^nu)``. The second answer bounds what has been lost.
     """
+    log_mean = found.log_mean
     total = log_mean + leaves
     if len(total) == 1 and type(constant) is float:  # the usual case, kept short
         small = abs(float(log_mean[0])) + abs(float(leaves[0]) - constant) + abs(constant) + problem.folded
@@ -322,7 +351,17 @@ def without_cancellation(
     if not (lost[0] if len(lost) == 1 else lost.any()):
         return np.asarray(total), doubt
     program, rows = problem.tree.program, np.flatnonzero(lost)
-    if pairs_of_counts(program) * len(rows) > thresholds.LARGEST_WALK:
+    if (
+        pairs_of_counts(program) * len(rows) > thresholds.SHORT_WALK
+        and len(program.roots)
+        and problem.log_leaves is None
+    ):
+        better, left = _log_norm_under_tilt(problem.take(rows), found.take(rows))
+        better, left = better + np.broadcast_to(constant, total.shape)[rows], left + _ROUNDED * problem.folded
+        gained = left < doubt[rows]
+        total[rows], doubt[rows] = np.where(gained, better, total[rows]), np.where(gained, left, doubt[rows])
+        rows = rows[doubt[rows] > thresholds.LOG_NORM * (1.0 + np.abs(total[rows]))]
+    if not len(rows) or pairs_of_counts(program) * len(rows) > thresholds.LARGEST_WALK:
         return np.asarray(total), doubt
     with np.errstate(all="ignore"):
         values = ForestValues(without_edges(program, problem.nu[rows], problem.full_tables[rows]), Wide())
@@ -332,6 +371,27 @@ def without_cancellation(
     return np.asarray(total), doubt
 
 
+def _log_norm_under_tilt(problem: Problem, found: Answer) -> tuple[Float64, Float64]:
+    """Log Z without its constant, and what it has lost, (B,) each, from log-odds that agree with the posterior.
+
+    With ``nu' = nu + s + d``, d the rounding, and ``f'(c) = f(c) - s (c - c0)`` for the outermost sets,
+    ``log Z = log Z' - s c0 - E[d . y]``; the log-odds in it are summed with their rounding errors before anything else.
+    """
+    nu, finite = problem.nu, np.isfinite(problem.nu)
+    shift, tables, away = retilt.at_messages(problem.tree.program, nu, problem.full_tables, found.messages)
+    tilted, rounded = moments.add_exactly(np.where(finite, nu, 0.0), shift)
+    tilted = np.where(finite, tilted, nu)
+    solved = infer(Problem(problem.tree, tilted, tables), cavities=False)
+    on, likely = tilted > 0.0, expit(posterior(tilted, solved.messages))
+    near = np.where(finite, np.log1p(np.exp(-np.abs(tilted))), 0.0).sum(1)
+    moved = away(on) + np.where(finite, (likely - on) * rounded, 0.0).sum(1)
+    total = (solved.log_mean + near) + (moved + accurate_sum(np.where(on & finite, nu, 0.0)))
+    scatter = np.abs(away(likely)) + np.abs(shift).max(1, initial=0.0) * np.sqrt(
+        (likely * (1.0 - likely)).sum(1)
+    )
+    return np.asarray(total), _ROUNDED * (np.abs(solved.log_mean) + near + np.abs(moved) + scatter)
+
+
 def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
     """Schedule with messages cut at the largest counts that the tables allow."""
     possible = np.any(tables > -math.inf, axis=0)
@@ -339,7 +399,7 @@ def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:
     highest = np.maximum.reduceat(np.where(possible, position, 0), program.set_offset[:-1])
     if np.array_equal(highest, program.size[program.set_node]):
         return full_schedule(program)
-    capped = once(program, "capped schedules", lambda: recent(_SCHEDULES)(partial(_capped_schedule, program)))
+    capped = once(program, "capped schedules", lambda: lru(_SCHEDULES)(partial(_capped_schedule, program)))
     return capped(highest.tobytes())
 
 
@@ -378,9 +438,9 @@ def program_log_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> F
         schedule = schedule_for(program, tables)
         rows = Rows(nu, tables).full_tables
         with np.errstate(all="ignore"):
-            answer = sum_product(xp, schedule, Direct(xp), nu, rows, beliefs=True)
+            answer = sum_product(np, schedule, Direct(np), nu, rows, beliefs=True)
             if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
-                answer = sum_product(xp, schedule, LogSpace(xp), nu, rows, beliefs=True)
+                answer = sum_product(np, schedule, LogSpace(np), nu, rows, beliefs=True)
         return np.asarray(answer.log_beliefs)
     exact = program.n_leaves <= thresholds.EXACT_TAILS or thresholds.extreme(nu)
     for kind in ("wide",) if exact else ("tiled", "wide"):

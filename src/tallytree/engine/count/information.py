@@ -18,8 +18,9 @@ from scipy.special import expit
 from ...arrays import Float64
 from .. import thresholds
 from ..forest.entropy import entropy_by_parts
-from ..problem import without_edges
-from . import moments
+from ..ladder import WALK, announce
+from ..problem import Problem, without_edges
+from . import moments, retilt
 from .arithmetic import UNIT_ROUNDOFF
 from .derivatives import LEFT_OUT, count_probabilities
 from .infer import pairs_of_counts
@@ -27,6 +28,7 @@ from .infer import pairs_of_counts
 CERTIFIED = 5e-11  # relative error that expectations may have, whose estimate is made of bounds
 ENOUGH = 1e-11  # and what is made of count distributions, whose estimate only follows the rounding
 NOTHING = 1e-15  # and absolute
+SMALL = 1e-12  # the same of models that are too large for a short walk
 
 
 _NODES = (4, 8, 16, 32, 64)
@@ -54,16 +56,59 @@ def integral(values: Callable[[float], Float64]) -> tuple[Float64, Float64]:
 def entropy_of(solver: Any) -> tuple[Float64, Float64]:
     """H of every model of a solved count problem in nats, and an estimate of its error, (B,) each.
 
-    From expectations; where these lose digits from count distributions with relative accuracy; at last from terms that
-    are not negative. Models that climb do so without the others.
+    From expectations; where these lose digits the same under a tilt; then from count distributions with relative
+    accuracy; at last from terms that are not negative. Models that climb do so without the others.
     """
+
+    def failed(value: Float64, error: Float64) -> Any:
+        large = pairs_of_counts(solver.problem.tree.program) > thresholds.SHORT_WALK
+        return np.flatnonzero(~(error <= np.maximum(CERTIFIED * value, SMALL if large else NOTHING)))
+
+    def part(rows: Any) -> Any:
+        return solver if len(rows) == len(value) else type(solver)(solver.problem.take(rows), solver.method)
+
     value, error = _from_expectations(solver)
-    rows = np.flatnonzero(~(error <= np.maximum(CERTIFIED * value, NOTHING)))
+    rows = failed(value, error)
+    if len(rows) and solver.problem.tree.family.n_sets:
+        tilted, doubt = _under_tilt(part(rows))
+        better = doubt < error[rows]
+        value[rows] = np.where(better, tilted, value[rows])
+        error[rows] = np.where(better, doubt, error[rows])
+        rows = failed(value, error)
     if len(rows):
-        part = solver if len(rows) == len(value) else type(solver)(solver.problem.take(rows), solver.method)
-        value[rows] = _from_distributions(part)
+        value[rows] = _from_distributions(part(rows))
         error[rows] = np.maximum(ENOUGH * value[rows], NOTHING)
     return np.maximum(value, 0.0), error  # within its error, and never below 0
+
+
+def _under_tilt(solver: Any) -> tuple[Float64, Float64]:
+    """The same of models whose log-odds agree with the posterior, on the whole.
+
+    What a variable adds, ``log(1 + e^nu) - nu P(y = 1)``, is ``log(1 + e^-abs(nu))`` and ``abs(nu)`` times the
+    probability that it disagrees: no large numbers cancel.
+    """
+    problem = solver.problem
+    shift, tables, _ = retilt.at_messages(
+        problem.tree.program, problem.nu, problem.full_tables, solver.sums.messages
+    )
+    solver = type(solver)(Problem(problem.tree, problem.nu + shift, tables), solver.method)
+    nu, found, offset = solver.problem.nu, solver.sums, problem.tree.family.set_offset
+    finite, odds = np.isfinite(nu), solver.odds()
+    away = np.where(finite, np.abs(nu), 0.0)
+    disagrees = expit(np.where(nu > 0.0, -odds, odds))
+    each = np.where(finite, np.log1p(np.exp(-away)), 0.0) + away * disagrees
+    probs, doubt = count_probabilities(solver.problem, found)
+    still = np.zeros((len(nu), 0))
+    sums = moments.expectation_sums(still, still, probs, tables, offset)
+    log_mean = np.asarray(found.log_mean)
+    own = each.sum(-1)
+    total = own + (sums.terms + (log_mean - sums.mean))
+    scatter = 8.0 + math.sqrt(max(np.diff(offset).tolist(), default=0))
+    rounding = own + np.abs(log_mean) + sums.mean_size + scatter * sums.terms_size
+    error = (
+        found.bound * (1.0 + (away * disagrees * (1.0 - disagrees)).sum(-1)) + 4.0 * UNIT_ROUNDOFF * rounding
+    )
+    return total, error + doubt * (2.0 * sums.away) + (LEFT_OUT * (doubt > 0.0)) * sums.farthest
 
 
 def _from_expectations(solver: Any) -> tuple[Float64, Float64]:
@@ -108,12 +153,16 @@ def _from_distributions(solver: Any) -> Float64:
     rows = np.flatnonzero(~(error <= np.maximum(ENOUGH * quick, NOTHING)))
     if not len(rows):
         return quick
-    out, part = quick.copy(), problem.take(rows)
-    if pairs_of_counts(problem.tree.program) * len(rows) <= thresholds.LARGEST_WALK:
+    out, walk = quick.copy(), pairs_of_counts(problem.tree.program)
+    if walk > thresholds.SHORT_WALK:
+        found, change = _around_mode(type(solver)(problem.take(rows), solver.method))
+        sure = change <= np.maximum(ENOUGH * found, NOTHING)
+        out[rows] = np.where(sure, found, np.maximum(quick[rows], 0.0))
+        rows = rows[~sure]
+    if walk * len(rows) <= thresholds.LARGEST_WALK:
+        announce(walk * len(rows), WALK, "An entropy")
+        part = problem.take(rows)
         out[rows] = entropy_by_parts(without_edges(problem.tree.program, part.nu, part.tables))
-        return out
-    found, change = _around_mode(type(solver)(part, solver.method))
-    out[rows] = np.where(change <= np.maximum(ENOUGH * found, NOTHING), found, np.maximum(quick[rows], 0.0))
     return out
 
 

@@ -171,11 +171,11 @@ def fold_singletons(nu: Float64, variables: Sequence[int], tables: Sequence[Floa
     a, b = np.where(own == math.inf, -math.inf, 0.0), np.where(own == math.inf, 0.0, own)
     lost = np.zeros_like(a)  # what rounding has taken from b - a so far
     for at, table in zip(place.tolist(), tables):
-        a[:, at], rounded_a = _add(a[:, at], table[:, 0])
-        b[:, at], rounded_b = _add(b[:, at], table[:, 1])
+        a[:, at], rounded_a = add_exactly(a[:, at], table[:, 0])
+        b[:, at], rounded_b = add_exactly(b[:, at], table[:, 1])
         lost[:, at] += rounded_b - rounded_a
     both = (a > -math.inf) & (b > -math.inf)
-    difference, rounded = _add(b, -a)
+    difference, rounded = add_exactly(b, -a)
     odds = np.where(both, difference + (lost + rounded), np.where(b > -math.inf, math.inf, -math.inf))
     folded = nu.copy()
     folded[:, touched] = odds
@@ -186,7 +186,7 @@ def fold_singletons(nu: Float64, variables: Sequence[int], tables: Sequence[Floa
     return Folded(folded, np.where(both, a, larger).sum(1), rest.sum(1) + weight.sum(1))
 
 
-def _add(x: Float64, y: Float64) -> tuple[Float64, Float64]:
+def add_exactly(x: Float64, y: Float64) -> tuple[Float64, Float64]:
     """A sum and its rounding error, which is exact (Knuth, 1969); 0 where the sum is infinite."""
     with np.errstate(invalid="ignore"):
         total = x + y

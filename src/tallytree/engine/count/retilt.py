@@ -12,8 +12,9 @@ table of the outermost group are nearly the same for all variables, and that is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,9 @@ from ..tilt import posterior_rate, summarise, tilt_to_mean
 _ROUNDS = 4
 _SAMPLE = 1 << 12  # variables by which tilts are judged: messages change little from one variable to the next
 
+_UNSEEN = 64.0  # nats below the whole at which counts are left out
+_AROUND = 2.0 ** np.arange(-6.0, 7.0)  # distances from a tilt at which counts are bounded
+_CERTAIN = 40.0  # log-odds of a variable that is as good as decided
 _FAR = 12.0  # standard deviations: the mass beyond is e^-72, which no pass sees
 
 
@@ -93,8 +97,13 @@ def _sampled(program: TreeProgram) -> tuple[int, slice, float]:
 
 def _outermost(program: TreeProgram, tables: Float64) -> Float64:
     """The table of the group that holds all variables, (1 or B, n + 1)."""
+    return tables[:, outermost_cells(program)]
+
+
+def outermost_cells(program: TreeProgram) -> slice:
+    """Where that table is among all."""
     offset = int(program.table_offset[int(program.roots[0]) - program.n_leaves])
-    return tables[:, offset : offset + program.n_leaves + 1]
+    return slice(offset, offset + program.n_leaves + 1)
 
 
 def _tilt_of(nu: Float64, messages: Float64) -> tuple[Float64, Float64]:
@@ -149,7 +158,58 @@ def at_posterior_mean(
     root_of_leaf, z = _roots(program), _root_counts(program)
     shift = _posterior_tilts(nu, found, root_of_leaf, len(program.roots))
     leaf_shift, _, weights = _shifted(nu, tables, shift, root_of_leaf, z)
+    if serves(program):
+        cells = outermost_cells(program)
+        inner = np.delete(
+            np.maximum.reduceat(weights, program.set_offset[:-1], axis=1),
+            program.set_node == program.roots[0],
+            1,
+        )
+        for b in range(len(nu)):
+            seen = found.log_mean[b] - inner[b].sum() - _UNSEEN - math.log(program.n_leaves)
+            most = tables[b % len(tables), cells] + _largest_log_pmf(nu[b], shift[b, 0])
+            weights[b, cells][most < seen] = -np.inf
     return nu + leaf_shift, weights
+
+
+def _largest_log_pmf(nu: Float64, tilt: float) -> Float64:
+    """Chernoff's bounds of log P(count) of independent variables, (n + 1,), tightest about the mean under a tilt."""
+    finite, forced = nu[np.isfinite(nu)], np.count_nonzero(nu == np.inf)
+    count = np.arange(len(nu) + 1.0) - forced
+    tilts = tilt + np.concatenate([-_AROUND[::-1], [0.0], _AROUND])
+    norms = native.softplus_sums(finite + tilts[:, None]) - native.softplus_sums(finite[None])
+    best = np.full(len(nu) + 1, np.inf)
+    for s, norm in zip(tilts, norms):
+        np.minimum(best, norm - s * count, out=best)
+    return best
+
+
+def at_messages(
+    program: TreeProgram, nu: Float64, tables: Float64, messages: Float64
+) -> tuple[Float64, Float64, Callable[[NDArray[Any]], Float64]]:
+    """Tilts that make log-odds posterior ones, on the whole: of every leaf, (B, n), and the tables under them.
+
+    The third answer is a function: ``s (c - c0)`` of all roots, (B,), for configurations or means (B, n). Messages are
+    much alike inside a component, where they are finite; others say that all are on, or off.
+    """
+    root_of_leaf, z = _roots(program), _root_counts(program)
+    shift = np.zeros((len(nu), len(program.roots)))
+    for c in range(len(program.roots)):
+        inside = np.flatnonzero(root_of_leaf == c)
+        for b in range(len(nu)):
+            own = inside[np.isfinite(nu[b, inside])]
+            if len(own):
+                far = _CERTAIN + math.log(len(own))
+                sent = np.clip(messages[b, own], -nu[b, own].max() - far, -nu[b, own].min() + far)
+                shift[b, c] = np.median(sent[:: max(1, len(own) // _SAMPLE)])
+    leaf_shift, centre, weights = _shifted(nu, tables, shift, root_of_leaf, z)
+
+    def away(states: NDArray[Any]) -> Float64:
+        held = root_of_leaf >= 0
+        counts = [np.bincount(root_of_leaf[held], row[held], shift.shape[1]) for row in states]
+        return np.asarray((shift * (np.stack(counts) - centre)).sum(1))
+
+    return leaf_shift, weights, away
 
 
 def _shifted(

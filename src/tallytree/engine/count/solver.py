@@ -46,7 +46,7 @@ class CountSolver(Solver):
         if leaves is None:
             softplus = moments.softplus_sum(problem.nu) if found.softplus is None else found.softplus
             leaves = softplus + problem.constant
-        return infer.without_cancellation(problem, found.log_mean, leaves, problem.constant)
+        return infer.without_cancellation(problem, found, leaves, problem.constant)
 
     def log_prob(self, states: Ints) -> tuple[Float64, Float64]:
         """As probabilities of independent variables times potentials over the mean of these.
@@ -73,7 +73,8 @@ class CountSolver(Solver):
     def marginals(self) -> Float64:
         found = self.sums
         if found.marginals is not None:
-            return np.asarray(found.marginals())
+            known: Float64 = found.marginals()
+            return known
         if native.present():
             return native.posterior_marginals(self.problem.nu, found.messages)
         return super().marginals()

@@ -22,7 +22,8 @@ def certificate(
     """
     rounding = rounding_error(problem, log_z, messages)
     if keep == 0.0:
-        return np.where(np.isneginf(log_z), 0.0, rounding)
+        certain = np.where(np.isneginf(log_z), 0.0, rounding)
+        return np.where(error <= 1.0, certain + 2.0 * error, math.inf)
     # What a state would have that is excluded: its message counts too.
     weight = np.where(problem.log_leaf > -math.inf, problem.log_leaf, anchor(problem.log_leaf, 2))
     belief = weight + messages

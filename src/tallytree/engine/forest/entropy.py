@@ -22,10 +22,11 @@ import numpy as np
 
 from ...arrays import Float64
 from ..answer import Answer
+from ..ladder import announce
 from ..log_sums import log_sum
 from ..problem import ForestProblem
 from .arithmetic import UNIT_ROUNDOFF, Carried
-from .ladder import infer
+from .ladder import LOGS, infer, pairs_of_counts, tilted
 from .values import ForestValues
 
 
@@ -59,6 +60,9 @@ def entropy(problem: ForestProblem, answer: Answer, log_counts: Float64) -> Floa
     with np.errstate(invalid="ignore"):
         belief = problem.log_leaf + answer.messages
         belief = belief - log_sum(belief, keepdims=True)
+    # Under the tilt that certified the answer the weights and the table rarely pull against one another.
+    problem, _ = tilted(problem, answer.tilts)
+    answer = replace(answer, tilts=np.zeros_like(answer.tilts))
     leaf, leaf_mean = _relative(problem.log_leaf, belief)
     pairs = problem.log_edge.shape[2] * problem.log_edge.shape[3]
     flat = (batch, problem.log_edge.shape[1], pairs)
@@ -72,9 +76,10 @@ def entropy(problem: ForestProblem, answer: Answer, log_counts: Float64) -> Floa
         mean, size = mean + part, size + np.abs(part)
     # Log Z of the relative tables is found anew: a difference would have lost its digits.
     shifted = replace(problem, log_leaf=leaf, log_edge=edge.reshape(wide.shape), tables=tables)
-    found = np.asarray(np.maximum(infer(shifted).log_mean - mean, 0.0))
+    found = np.asarray(np.maximum(infer(shifted, answer).log_mean - mean, 0.0))
     doubtful = np.flatnonzero((answer.bound + 8 * UNIT_ROUNDOFF) * size > _ACCEPTED * (1.0 + found))
     if len(doubtful):
+        announce(pairs_of_counts(problem) * len(doubtful) / len(problem), LOGS, "An entropy")
         found[doubtful] = entropy_by_parts(problem.take(doubtful))
     return found
 

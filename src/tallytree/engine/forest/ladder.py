@@ -1,8 +1,9 @@
 """Forests with counts: the quickest pass that can be certified.
 
-Rungs: FFT with a tilt that puts the mean of every top-level count where its posterior lies; direct sums of positive
-terms, relatively accurate until they underflow, with such a tilt and without; logarithms, which always work. Which of
-them come first depends on the length of the longest count.
+Rungs: direct sums of positive terms, where counts are short; FFT under a tilt that puts the mean of every top-level
+count where its posterior lies; sums of positive terms in tiles with exponents of their own, under the same tilt: they
+are relatively accurate whatever the rare states, hubs, tables and weights, and bound what even a tile cannot hold;
+logarithms, which always work, in quadratic time.
 
 Passes over cluster programs: by the compiled engine, or in array code.
 
@@ -37,40 +38,53 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
 from ...arrays import Float64, Ints
 from ...memo import cached
-from .. import native
+from .. import native, thresholds
 from ..answer import Answer
-from ..ladder import TOLERANCE, climb
+from ..ladder import TOLERANCE, announce, climb
 from ..log_sums import anchor, log_sum
 from ..problem import ForestProblem
 from ..tilt import tilt_towards
 from . import belief_propagation
-from .arithmetic import ARITHMETICS, UNIT_ROUNDOFF, Direct, Fourier, LogSpace
+from .arithmetic import (
+    ARITHMETICS,
+    LN2_HIGH,
+    LN2_LOW,
+    UNIT_ROUNDOFF,
+    Direct,
+    Fourier,
+    LogSpace,
+    Tiled,
+    Wide,
+)  # fmt: skip
 from .belief_propagation import balanced, propagate
 from .certificate import certificate, rounding_error, table_tops
 from .sum_product import ForestPass
+from .values import ForestValues
 
 
 def both_passes(problem: ForestProblem, kind: type[Direct]) -> Answer:
     """Upwards and downwards, by the compiled engine where it has this arithmetic."""
     with np.errstate(all="ignore"):
-        if kind in (Direct, Fourier) and native.present():
-            return compiled(problem, kind)
+        if kind.keep > 0.0 and native.present():
+            edge_top, tops = anchor(problem.log_edge, (2, 3)), table_tops(problem)
+            return _read(
+                problem, native.cluster_pass(problem, edge_top, tops, kind.keep, kind is Fourier), kind
+            )
         passes = ForestPass(problem, kind())
         passes.upward()
         return passes.downward()
 
 
-def compiled(problem: ForestProblem, kind: type[Direct]) -> Answer:
-    """Both passes by the compiled engine."""
-    log_z, messages, log_edges, log_counts, error, vanished, noise = native.cluster_pass(
-        problem, anchor(problem.log_edge, (2, 3)), table_tops(problem), kind.keep, kind is Fourier
-    )
+def _read(problem: ForestProblem, found: Any, kind: type[Direct]) -> Answer:
+    """What the compiled engine found, with its certificate."""
+    log_z, messages, log_edges, log_counts, error, vanished, noise = found
     log_z = np.where(np.isnan(log_z), -math.inf, log_z)
     bound = certificate(problem, kind.keep, log_z, messages, error, vanished)
     noise = noise if problem.program.set_top.all() else error
@@ -88,7 +102,7 @@ def noisy_bound(problem: ForestProblem, found: Answer) -> Float64:
 
 
 def _transform_error(problem: ForestProblem, found: Answer) -> Float64:
-    alone = problem.alone()
+    alone = problem.without_counts()
     free = propagate(alone) or both_passes(alone, Direct)
     excess = _state_weights(problem, free) - _state_weights(problem, found)
     # A state that the forest alone excludes has no weight, and no error.
@@ -121,7 +135,7 @@ def _rarest(problem: ForestProblem, found: Answer) -> Float64:
     return np.asarray(np.exp(log_prob.min(axis=(1, 2), initial=0.0)))
 
 
-_STEPS = 12
+_STEPS = 40
 
 
 class Tilter:
@@ -154,7 +168,7 @@ class Tilter:
         if quick is not None:
             return quick
         with np.errstate(all="ignore"):
-            found = both_passes(replace(problem.alone(), log_leaf=leaf, log_edge=log_edge), Direct)
+            found = both_passes(replace(problem.without_counts(), log_leaf=leaf, log_edge=log_edge), Direct)
             return np.asarray(softmax(leaf + found.messages, axis=2))
 
     @cached
@@ -213,25 +227,33 @@ class Tilter:
 
 SMALL = 256  # up to this size logarithms take no longer than a search for tilts
 LONG = 2048  # up to this size direct sums take no longer than transforms, and a search for tilts as long as they do
+LOGS = 5e-9  # seconds per pair of counts of a pass in logarithms, measured on paths of 10^4
 _ROUNDS = 3
-_LITTLE = 3.0  # times the rounding that every rung has: logarithms would gain no more, in quadratic time
+_LITTLE = 3.0  # times the rounding that every rung has: the next one would gain no more, and takes longer
 _COUNT_ERROR = 1e-210  # of the probability of a count; above 1e-200 it is relatively accurate
 
 Rung = Callable[[ForestProblem], Answer]
 
 
-def infer(problem: ForestProblem) -> Answer:
-    """Answers for a batch, each with the tilts that gave it."""
+def infer(problem: ForestProblem, known: Answer | None = None) -> Answer:
+    """Answers for a batch, each with the tilts that gave it.
+
+    `known` is the answer for the same models with other constants: what certified it is tried first.
+    """
     if len(problem.offset) == 1:
         found = propagate(problem)
         if found is not None:
             return found
+    if known is not None and (known.arithmetic == ARITHMETICS.index(Tiled)).any():
+        rungs = [lambda part: run(part, known.tilts[part.rows], Tiled), infer]
+        return climb(rungs, replace(problem, origin=np.arange(len(problem))))
     plain, certain, search = _untilted(Direct), _untilted(LogSpace), _UnderTilts(problem)
     if problem.longest <= SMALL:
         return climb([plain, certain], problem)
     if problem.longest <= LONG:
-        return climb([plain, search.directly, certain], problem)
-    return _last_if_worth([search.by_fourier, search.directly], [plain, certain], problem)
+        return climb([plain, search.in_tiles, certain], problem)
+    tiles: Rung = lambda part: _last_if_worth([search.in_tiles], [certain], part)  # noqa: E731
+    return _last_if_worth([search.by_fourier], [tiles], problem)
 
 
 def _last_if_worth(quick: list[Rung], last: list[Rung], problem: ForestProblem) -> Answer:
@@ -251,17 +273,28 @@ def _last_if_worth(quick: list[Rung], last: list[Rung], problem: ForestProblem) 
 def relative_counts(problem: ForestProblem, tilts: Float64) -> Float64:
     """Log-probabilities of the counts of all sets with relative accuracy, (B, T)."""
 
-    def certain(part: ForestProblem) -> Answer:
-        found = run(part, tilts[part.rows], Direct)
+    def certain(kind: type[Direct], part: ForestProblem) -> Answer:
+        found = run(part, tilts[part.rows], kind)
         # What may have vanished must not matter to the least probable counts that are promised.
         found.bound = np.where(found.vanished <= _COUNT_ERROR, found.bound, math.inf)
         return found
 
-    return np.asarray(_last_if_worth([certain], [_untilted(LogSpace)], problem).log_beliefs)
+    quick: list[Rung] = [partial(certain, Direct), partial(certain, Tiled)]
+    return np.asarray(_last_if_worth(quick, [_untilted(LogSpace)], problem).log_beliefs)
 
 
 def _untilted(kind: type[Direct]) -> Rung:
-    return lambda problem: run(problem, np.zeros((len(problem), problem.program.set_node.size)), kind)
+    def rung(problem: ForestProblem) -> Answer:
+        if kind is LogSpace:
+            announce(pairs_of_counts(problem), LOGS, "Inference with edges")
+        return run(problem, np.zeros((len(problem), problem.program.set_node.size)), kind)
+
+    return rung
+
+
+def pairs_of_counts(problem: ForestProblem) -> float:
+    """About how many pairs of counts a pass in quadratic time adds up."""
+    return float(problem.longest**2 * len(problem) * problem.n_states**3)
 
 
 class _UnderTilts:
@@ -274,8 +307,8 @@ class _UnderTilts:
     def _tilts(self) -> Float64:
         return self._tilter.first()
 
-    def directly(self, problem: ForestProblem) -> Answer:
-        return run(problem, self._tilts[problem.rows], Direct)
+    def in_tiles(self, problem: ForestProblem) -> Answer:
+        return run(problem, self._tilts[problem.rows], Tiled)
 
     def by_fourier(self, problem: ForestProblem) -> Answer:
         """FFT passes under better and better tilts, at most a few rounds."""
@@ -298,8 +331,15 @@ class _UnderTilts:
 
 def run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> Answer:
     """Both passes by one arithmetic under given tilts (B, n_sets)."""
+    number = np.full(len(problem), ARITHMETICS.index(kind))
+    if kind is Tiled and native.present():
+        with np.errstate(all="ignore"):
+            log_z, *others, power = native.tiled_pass(problem, tilts)
+            log_z = power * LN2_HIGH + (power * LN2_LOW + log_z)
+            found = _read(problem, (log_z, *others, np.zeros(len(problem))), kind)
+        return replace(found, tilts=tilts, arithmetic=number)
     shifted, constant = tilted(problem, tilts)
-    even, moved = (shifted, 0.0) if kind is LogSpace else balanced(shifted)
+    even, moved = (shifted, 0.0) if kind.keep == 0.0 else balanced(shifted)
     found = both_passes(even, kind)
     bound = noisy_bound(even, found) if kind is Fourier else found.bound
     shift = _vertex_tilt(problem, tilts)[:, :, None] * problem.score + moved
@@ -313,8 +353,23 @@ def run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> Answer:
         log_edges=found.log_edges,
         vanished=found.vanished,
         tilts=tilts,
-        arithmetic=np.full(len(problem), ARITHMETICS.index(kind)),
+        arithmetic=number,
     )
+
+
+def exact_log_norm(problem: ForestProblem, tilts: Float64, constants: Float64) -> Float64:
+    """Log Z and the `constants` (B, m) that belong to it, (B,), from exponents that cancel exactly; NaN if unknown."""
+    wide = Wide()
+    with np.errstate(all="ignore"):
+        if native.present():
+            log_rest, *_, error, _, power = native.tiled_pass(problem, tilts)
+            parts = np.concatenate([wide.enter(constants), 1.0 + 1j * power[:, None]], axis=1)
+            return np.where(error < thresholds.LOG_NORM, wide.log_product(parts) + log_rest, math.nan)
+        if problem.longest**2 * len(problem) > thresholds.LARGEST_WALK:
+            return np.full(len(problem), math.nan)
+        values = ForestValues(problem, wide)
+        values.upward()
+        return values.log_z(constants)
 
 
 def _vertex_tilt(problem: ForestProblem, tilts: Float64) -> Float64:

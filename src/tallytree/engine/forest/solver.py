@@ -16,12 +16,11 @@ from ..log_sums import accurate_sum
 from ..problem import ForestProblem
 from ..solver import Solver
 from . import maxima, walk
-from .arithmetic import UNIT_ROUNDOFF, Wide
+from .arithmetic import UNIT_ROUNDOFF
 from .certificate import largest_entries, log_odds
 from .entropy import entropy
-from .ladder import infer, relative_counts
+from .ladder import exact_log_norm, infer, relative_counts
 from .tangent import Direction, forest_derivatives, moving_derivatives, serves
-from .values import ForestValues
 
 _ROOM = 1 << 18  # entries of log-odds that go into one batched inference of conditional models
 
@@ -51,11 +50,9 @@ class ForestSolver(Solver):
         size = sum(np.abs(x).sum(axis=1) for x in (*largest_entries(problem), more))
         lost = 8.0 * UNIT_ROUNDOFF * size > thresholds.LOG_NORM * (1.0 + np.abs(total))
         rows = np.flatnonzero(lost & np.isfinite(total))
-        if len(rows) and problem.longest**2 * len(rows) <= thresholds.LARGEST_WALK:
-            with np.errstate(all="ignore"):
-                values = ForestValues(problem.take(rows), Wide())
-                values.upward()
-                total[rows] = values.log_z(more[rows])
+        if len(rows):
+            found = exact_log_norm(problem.take(rows), self.sums.tilts[rows], more[rows])
+            total[rows] = np.where(np.isnan(found), total[rows], found)
         return np.asarray(total)
 
     @answer
@@ -63,7 +60,12 @@ class ForestSolver(Solver):
         """Log-weights of the parts of a best configuration (B, D + E + S), and log Z relative to it, (B,)."""
         states = maxima.best(self.problem)[0]
         at = maxima.log_weights(self.problem, states)
-        return np.concatenate(at, axis=1), np.asarray(infer(maxima.relative(self.problem, at)).log_mean)
+        below = maxima.relative(self.problem, at)
+        # What cancels in the weights cancels exactly in exponents.
+        found = exact_log_norm(below, self.sums.tilts, np.zeros((len(below), 1)))
+        if np.isnan(found).any():
+            found = np.where(np.isnan(found), infer(below, self.sums).log_mean, found)
+        return np.concatenate(at, axis=1), np.asarray(found)
 
     def log_prob(self, states: Ints) -> tuple[Float64, Float64]:
         """From weights relative to those of a best configuration."""

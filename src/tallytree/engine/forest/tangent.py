@@ -27,11 +27,12 @@ from scipy.special import expit
 from ...arrays import Float64, Ints
 from .. import native
 from ..answer import Answer, Derivatives
+from ..ladder import TANGENT, announce
 from ..problem import ForestProblem
 from .arithmetic import UNIT_ROUNDOFF, Carried
 from .belief_propagation import scaled
 from .certificate import log_odds
-from .ladder import Tilter, tilted
+from .ladder import Tilter, pairs_of_counts, tilted
 from .sum_product import ForestPass
 from .values import Chunk
 
@@ -81,6 +82,7 @@ def moving_derivatives(problem: ForestProblem, answer: Answer, direction: Direct
 
     Entries of the direction at weights of -inf have no effect; all others must be finite.
     """
+    announce(pairs_of_counts(problem), TANGENT, "A derivative")
     means = _expectations(problem, answer)
     centred = Direction(
         _centred(direction.leaf, means.leaf, problem.log_leaf, (2,)),
@@ -142,7 +144,10 @@ def _set_means(terms: Float64, offset: Ints) -> Float64:
 
 
 _AGREEMENT = 1e-11  # between the marginals found here and those of inference
-_ACCEPTED = 1e-10  # error of a derivative as a share of the largest
+_WORTH_A_WINDOW = 256  # counts
+_TAIL = 120.0  # nats: what the forest alone has beyond a window of counts is below e^-120
+# What is promised of a derivative: a share of the direction times the standard deviation of the variable, or of itself.
+_SHARE, _RELATIVE = 1e-10, 1e-9
 
 
 def serves(problem: ForestProblem) -> bool:
@@ -159,16 +164,18 @@ def forest_derivatives(
     """
     marginals, counts = np.zeros(v.shape), np.zeros(h.shape)
     left = np.arange(len(problem.log_leaf))
-    means = expit(log_odds(problem.log_leaf + answer.messages))
+    odds = log_odds(problem.log_leaf + answer.messages)
     probs = np.exp(answer.log_beliefs)
     for choice in _tilts(problem, answer):
         failed = []
         part, _ = tilted(problem.take(left), choice[left])
         for i, b in enumerate(left.tolist()):
+            window = _window(part, i)
             moving = np.where(np.isfinite(problem.log_leaf[b]).all(axis=1), v[:, b], 0.0)
             for r in range(len(v)):
                 with np.errstate(all="ignore"):
-                    found = _one(part, i, means[b], probs[b], moving[r], h[r, b])
+                    arguments = (part, i, window, odds[b], probs[b], moving[r], h[r, b])
+                    found = _one(*arguments, centred=True) or _one(*arguments, centred=False)
                 if found is None:
                     failed.append(b)
                     break
@@ -191,48 +198,106 @@ def _tilts(problem: ForestProblem, answer: Answer) -> Iterator[Float64]:
         yield tilter.again(answer, first, np.arange(len(first)))
 
 
+class _Window(NamedTuple):
+    """Counts ``low .. high`` that the forest alone has; ``log_tail`` (n + 1,) bounds log P(z = c), by moments."""
+
+    low: int
+    high: int
+    log_tail: Float64
+
+
+def _window(problem: ForestProblem, i: int) -> _Window:
+    """Where the count of the (tilted) forest alone is found."""
+    n = int(problem.offset[-1]) - 1 if len(problem.offset) > 1 else 0
+    everything = _Window(0, n, np.full(n + 1, -math.inf))
+    if n < _WORTH_A_WINDOW:
+        return everything
+    edges, rooting = problem.log_edge[i % len(problem.log_edge)][None], problem.structure.rooting
+
+    def moments(tilts: Float64) -> tuple[Float64, Float64]:
+        leaf = problem.log_leaf[i] + tilts[:, None, None] * (problem.score * problem.program.counted[:, None])
+        weights, tops = scaled(leaf, (2,))
+        beliefs, log_z, *_ = native.forest_means(rooting, weights, scaled(edges, (2, 3))[0])
+        return log_z + tops.sum(axis=(1, 2)), np.asarray(beliefs)
+
+    base, beliefs = moments(np.zeros(1))
+    variance = float((beliefs[0, :, 0] * beliefs[0, :, 1]).sum())
+    steps = math.sqrt(2.0 * _TAIL / max(variance, 1.0)) * np.array([0.1, 0.25, 0.5, 1.0, 2.0, 4.0])
+    tilts = np.concatenate([steps, -steps])
+    cumulants = moments(tilts)[0] - base
+    if not np.isfinite(cumulants).all():
+        return everything
+    bounds = np.minimum(0.0, cumulants[:, None] - tilts[:, None] * np.arange(n + 1))
+    above, below = bounds[: len(steps)].min(axis=0), bounds[len(steps) :].min(axis=0)
+    high = int(np.argmax(above < -_TAIL)) if above[n] < -_TAIL else n
+    low = n - int(np.argmax(below[::-1] < -_TAIL)) if below[0] < -_TAIL else 0
+    return _Window(min(low, high), max(low, high), np.minimum(below, above))
+
+
 def _one(
-    problem: ForestProblem, i: int, means: Float64, probs: Float64, v: Float64, h: Float64
-) -> tuple[Float64, Float64] | None:
-    """Model i along one direction, centred at its mean: d P(y = 1) and d P(count); None without a certificate."""
+    problem: ForestProblem, i: int, window: _Window, odds: Float64, probs: Float64, v: Float64, h: Float64,
+    *, centred: bool,
+) -> tuple[Float64, Float64] | None:  # fmt: skip
+    """Model i along one direction: d P(y = 1) and d P(count); None without a certificate.
+
+    Moving all log-odds alike is moving the table by a multiple of the count: if `centred`, the mean of the direction,
+    weighted by the variances, becomes such a move. What is left is relative to the posterior mean.
+    """
     leaf, _ = scaled(problem.log_leaf[i], (1,))
     edges, _ = scaled(problem.log_edge[i % len(problem.log_edge)], (1, 2))
-    table = scaled(problem.tables[i % len(problem.tables)], (0,))[0] if len(h) else np.ones(1)
-    possible = table > 0.0
-    push = np.zeros(len(table))
+    log_table = problem.tables[i % len(problem.tables)] if len(h) else np.zeros(1)
+    near, means = slice(window.low, window.high + 1), expit(odds)
+    possible, push = log_table > -math.inf, np.zeros(len(log_table))
+    table, top = scaled(log_table[near], (0,))
+    spread = np.where(np.isfinite(odds), 0.5 / np.cosh(0.5 * np.clip(odds, -1400.0, 1400.0)), 0.0)
+    scale, counted = np.abs(v).max(initial=0.0), problem.program.counted
     if len(h):
+        counts, weight = np.arange(len(push)), counted * spread**2
+        common = float(weight @ v / weight.sum()) if centred and weight.sum() > 0.0 else 0.0
         push[possible] = h[possible] - probs @ np.where(possible, h, 0.0)
-    slope = np.stack([-means * v, (1.0 - means) * v], axis=-1)
-    period = len(table)
-    f, pushed = _transform(table), _transform(table * push)
-    reach = 1.0 + np.abs(push).max(initial=0.0) + np.abs(slope).max(axis=1, initial=0.0).sum()
-    counted = problem.program.counted.astype(np.int8)
-    arguments = (problem.structure.rooting, counted, leaf, edges, slope, period, f, pushed)
-    rounding = _rounding(len(v))
+        scale = max(scale, math.sqrt(probs @ push**2))
+        push[possible] += common * (counts[possible] - probs @ counts)
+        v = v - common * counted
+    if not v.any() and not push.any():
+        return np.zeros(len(v)), np.zeros(len(h))
+    slope = np.stack([-means * v, expit(-odds) * v], axis=-1)
+    period, place = len(table), np.arange(window.low, window.high + 1) % len(table)
+    f, pushed = _transform(table, place), _transform(table * push[near], place)
+    reach = np.abs(push).max(initial=0.0) + np.abs(slope).max(axis=1, initial=0.0).sum()
+    arguments = (problem.structure.rooting, counted.astype(np.int8), leaf, edges, slope, period, f, pushed)
+    # A variable that is all but decided moves by less than its variance times twice what the direction can be.
+    still = 2.0 * spread * reach <= _SHARE * scale
+    rounding, least = _rounding(len(v)), spread[~still].min(initial=1.0)
     for everything in (False, True):
-        found, change, worst, law = native.forest_tangent(*arguments, everything)
-        wrong = rounding * worst[:2]
+        found, change, worst, doubt, law = native.forest_tangent(*arguments, everything)
+        allowed = np.where(still, math.inf, np.maximum(_SHARE * scale * spread, _RELATIVE * np.abs(change)))
         # What underflow took is missing at every frequency, where |F| is at most twice that at 0.
-        lost = 2.0 * period * worst[2] * worst[0] * reach
-        size = max(np.abs(change).max(initial=0.0), 1e-3 * np.abs(v).max(initial=0.0), 1e-300)
-        if (
-            np.all(np.abs(found - means) <= _AGREEMENT)
-            and wrong[0] <= _ACCEPTED
-            and wrong[1] <= _ACCEPTED * size
-            and lost <= _AGREEMENT * size
-        ):
+        lost = 2.0 * period * worst[1] * worst[0] * reach
+        with np.errstate(divide="ignore", over="ignore"):
+            law_on_counts = np.fft.irfft(np.conj(law), period)[:, place]
+            mass, moved = table * law_on_counts
+            # Counts beyond the window are taken for others by the transform, and missing where they belong.
+            beyond = np.delete(window.log_tail, np.r_[near])
+            outside = np.exp(beyond).sum() + np.exp(beyond + np.delete(log_table, np.r_[near]) - top[0]).sum()
+            lost += 4.0 * reach * outside * law[0, 0].real / mass.sum() if len(beyond) else 0.0
+        if np.all(np.abs(found - means) <= _AGREEMENT):
             break
     else:
         return None
+    if not (
+        rounding * worst[0] <= _SHARE
+        and np.all(rounding * doubt <= allowed)
+        and lost <= _SHARE * scale * least
+    ):
+        return None
+    change = np.where(still, 0.0, change)
     if not len(h):
         return change, np.zeros(0)
-    mass, moved = (table * np.fft.irfft(np.conj(x), period) for x in law)
-    moved = moved + mass * push
-    total = mass.sum()
-    noise = rounding * np.abs(law).sum(axis=1) * 2.0 / (period * total)
-    if not noise[1] + noise[0] * np.abs(push).max() <= _ACCEPTED * max(size, np.abs(moved).max() / total):
+    if not rounding * np.abs(law[1]).sum() * 2.0 / (period * mass.sum()) <= _SHARE * scale:
         return None
-    return change, (moved - mass * (moved.sum() / total)) / total
+    moved_counts = probs * push
+    moved_counts[near] += moved / mass.sum()
+    return change, moved_counts - probs * (moved_counts.sum() / probs.sum())
 
 
 def _rounding(n: int) -> float:
@@ -244,9 +309,13 @@ def _rounding(n: int) -> float:
     return UNIT_ROUNDOFF * (64.0 + 32.0 * math.sqrt(n) + 0.5 * n)
 
 
-def _transform(table: Float64) -> NDArray[np.complex128]:
-    """``sum_k f(k) e^(-iwk) / N`` at the frequencies of half the circle, those of the other half added."""
-    n = len(table)
-    spectrum = np.asarray(np.fft.rfft(table)) / n
+def _transform(table: Float64, place: Ints) -> NDArray[np.complex128]:
+    """``sum_k f(k) e^(-iwk) / N`` at the frequencies of half the circle, those of the other half added.
+
+    `place` says where on the circle of N counts each entry is.
+    """
+    n, on_circle = len(table), np.empty(len(table))
+    on_circle[place] = table
+    spectrum = np.asarray(np.fft.rfft(on_circle)) / n
     spectrum[1 : (n + 1) // 2] *= 2.0
     return np.ascontiguousarray(spectrum)

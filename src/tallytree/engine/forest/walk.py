@@ -13,14 +13,16 @@ import numpy as np
 from ...arrays import Float64, Ints
 from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX
+from .. import native
 from ..answer import Answer
 from ..problem import ForestProblem
-from .arithmetic import ARITHMETICS, Direct, Fourier, LogSpace, MaxPlus
+from .arithmetic import ARITHMETICS, Direct, Fourier, LogSpace, MaxPlus, Tiled
 from .belief_propagation import balanced
 from .ladder import SMALL, tilted
 from .values import Chunk, ForestValues
 
-_CELLS = 1 << 24  # cells of states kept at a time
+_CELLS = 1 << 22  # cells of states, or uniform numbers, kept at a time
+_LONG = 1 << 16  # compiled: from here on transforms take less time than tiles
 _TERMS = 1 << 20  # terms weighed at a time
 
 
@@ -182,12 +184,19 @@ def draw(problem: ForestProblem, answer: Answer, size: int, rng: np.random.Gener
             continue
         kind = Direct if certified is Fourier and problem.longest <= 16 * SMALL else certified
         part = problem.take(rows)
+        room = max(1, _CELLS // max(1, len(rows) * problem.program.n_nodes))
+        parts = [slice(i, min(i + room, size)) for i in range(0, size, room)]
+        if native.present() and (kind is Tiled or (kind.keep > 0.0 and problem.longest <= _LONG)):
+            for some in parts:
+                uniform = rng.random((len(rows), some.stop - some.start, problem.program.n_nodes))
+                out[some, rows] = native.tiled_pass(part, answer.tilts[rows], uniform)
+            continue
         if kind is not LogSpace:
-            part = balanced(tilted(part, answer.tilts[rows])[0])[0]
+            part = tilted(part, answer.tilts[rows])[0]
+        if kind.keep > 0.0:
+            part = balanced(part)[0]
         passes = ForestValues(part, kind())
         passes.upward()
-        room = max(1, _CELLS // max(1, len(rows) * problem.program.n_nodes))
-        for i in range(0, size, room):
-            count = min(room, size - i)
-            out[i : i + count, rows] = Walk(passes, count, rng).run()
+        for some in parts:
+            out[some, rows] = Walk(passes, some.stop - some.start, rng).run()
     return out

@@ -60,7 +60,24 @@ def of_count(log_f: Float64, n_private: int = 0, *, keep_counts: bool = False) -
     With `keep_counts` no counts are merged and the last state is the count.
     """
     counts = [np.arange(c + 1) for c in range(n_private, len(log_f) - 1)]
-    return _minimised(log_f, [np.stack([c, c + 1], -1) for c in counts], keep_counts)
+    return _minimised(
+        log_f, [np.stack([c, c + 1], -1) for c in counts], np.arange(len(log_f)) if keep_counts else None
+    )
+
+
+def of_counts(log_f: Float64) -> tuple[Automaton, Float64]:
+    """One automaton for several tables (c, n + 1) of the count, and the log-weights (c, s) of its last states."""
+    alive = np.asarray((log_f > -math.inf).any(0))
+    columns, which = np.unique(log_f[:, alive], axis=1, return_inverse=True)
+    number = np.zeros(len(alive), np.int64)
+    number[alive] = which.reshape(-1)
+    layers = [np.stack([np.arange(c + 1), np.arange(1, c + 2)], -1) for c in range(log_f.shape[1] - 1)]
+    return _minimised(np.where(alive, 0.0, -math.inf), layers, number), columns
+
+
+def of_values() -> Automaton:
+    """The automaton that knows the values of both variables of a pair, the first one as twos."""
+    return _minimised(np.zeros(4), [np.array([[0, 1]]), np.array([[0, 1], [2, 3]])], np.arange(4))
 
 
 def of_pair(log_t: Float64) -> Automaton:
@@ -68,14 +85,14 @@ def of_pair(log_t: Float64) -> Automaton:
     return _minimised(log_t.reshape(4), [np.array([[0, 1]]), np.array([[0, 1], [2, 3]])])
 
 
-def _minimised(log_weights: Float64, layers: list[Ints], distinct: bool = False) -> Automaton:
+def _minimised(log_weights: Float64, layers: list[Ints], number: Ints | None = None) -> Automaton:
     """Merge states with equal futures, from the last layer to the first.
 
-    `layers` gives, for every member, where each state (m, 2) goes; `log_weights` belong to the states at the end.
+    `layers` gives, for every member, where each state (m, 2) goes; `log_weights` belong to the states at the end, which
+    are one unless their `number` differs.
     """
     scale = float(np.abs(log_weights[np.isfinite(log_weights)]).max(initial=1.0))
-    number = np.arange(len(log_weights)) if distinct else 0
-    best, state = log_weights, np.where(log_weights > -math.inf, number, -1)
+    best, state = log_weights, np.where(log_weights > -math.inf, 0 if number is None else number, -1)
     last = int(state.max()) + 1
     following: list[Ints] = []
     gains: list[Float64] = []

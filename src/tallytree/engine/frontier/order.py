@@ -61,6 +61,13 @@ class Incidence:
         return float(np.logaddexp.reduce(self.widths(order))) if len(order) else 0.0
 
 
+def is_narrow(graph: Incidence, states: int) -> bool:
+    """Whether a greedy order, which is found quickly, needs no more states."""
+    limit = np.log(states) + 1e-9
+    order = _greedy(graph, np.random.default_rng(0), 0, limit)
+    return len(order) == graph.n_blocks and bool(np.max(graph.widths(order), initial=0.0) <= limit)
+
+
 def elimination_order(graph: Incidence) -> Ints:
     """A cheap order: the best of several greedy ones, improved by moving blocks while that helps."""
     if graph.n_blocks <= 2:
@@ -73,8 +80,11 @@ def elimination_order(graph: Incidence) -> Ints:
     return _improved(graph, min([best, *others], key=graph.price), rng)
 
 
-def _greedy(graph: Incidence, rng: np.random.Generator, start: int) -> Ints:
-    """Read next what widens the frontier least; among equals what a factor with few members left waits for."""
+def _greedy(graph: Incidence, rng: np.random.Generator, start: int, limit: float = np.inf) -> Ints:
+    """Read next what widens the frontier least; among equals what a factor with few members left waits for.
+
+    The order ends where the frontier has more log-states than the limit.
+    """
     n = graph.n_blocks
     read = np.zeros(graph.n_factors, np.int64)
     total = np.bincount(graph.factor, graph.members, minlength=graph.n_factors).astype(np.int64)
@@ -86,12 +96,16 @@ def _greedy(graph: Incidence, rng: np.random.Generator, start: int) -> Ints:
     fewest = np.full(n, 4.0 * n)
     np.minimum.at(fewest, graph.block, total[graph.factor] + n)
     order = np.empty(n, np.int64)
+    width = 0.0
     for step in range(n):
         key = change + 1e-2 * (1 + start % 3) ** 2 * fewest + noise
         if step == 0 and start >= 3:
             key = rng.random(n)
         v = int(np.argmin(np.where(todo, key, np.inf)))
         order[step], todo[v] = v, False
+        width += float(change[v])
+        if width > limit:
+            return order[:step]
         for k in graph.factors_of[v]:  # what the others of its factors would change
             left = graph.own_blocks[k][todo[graph.own_blocks[k]]]
             members, before = graph.sizes[left], read[k]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,16 @@ import numpy as np
 from ...arrays import Float64, Ints
 from ...errors import InfeasibleError
 from .. import native
-from .plan import Step
+from .plan import Fused, Step, fused
 
-_SMALLEST_GAIN = -230.0  # log-weights of transitions below this, and
-_SMALLEST = (
-    1e-200  # states below this fraction of the largest, are not told from zero by plain numbers for sure
-)
+# Plain numbers serve where the weights of a step spread over fewer nats than this, and no state is below this fraction
+# of the largest. Steps that are done together spread no further either, so that within them numbers stay above 1e-300.
+_SPREAD = 200.0
+_SMALLEST = 1e-200
+_HEADROOM = 480  # binary digits by which both factors of a product are raised: 1e-600 would vanish
 _STORED = 2**26  # states that are kept; above, some are computed again
+_LOG_2 = math.log(2.0)
+_TILE = 128  # local states of steps that are done together
 
 
 class TooSmall(ArithmeticError):
@@ -39,30 +42,36 @@ class Weights:
     log_scale: float = 0.0
     top: float = 1.0
 
-    @property
-    def next_scale(self) -> float:
-        """The scale of what is computed from these numbers divided by the largest."""
-        return self.log_scale + math.log(self.top) if self.top > 0.0 else self.log_scale
+    def exponent(self, headroom: int = 0) -> int:
+        """The power of two by which the largest number is brought near one, or so much above it."""
+        return headroom - math.frexp(self.top)[1]
 
 
 class Tape:
     """The frontiers of an elimination, computed once and handed out from the last to the first.
 
-    All are kept where there is room; else every k-th, and those between are computed again.
+    Those between steps that are done together are not kept, and where there is no room for the others neither are most
+    of them: they are computed again.
     """
 
-    def __init__(self, steps: list[Step], *, logs: bool = False, maxima: bool = False) -> None:
+    def __init__(
+        self, steps: list[Step], *, logs: bool = False, maxima: bool = False, side_by_side: int = 1
+    ) -> None:
+        self.side_by_side = side_by_side
         self.steps, self.logs, self.maxima = steps, logs or maxima, maxima
-        if not self.logs and any((s.log_gain[s.log_gain > -math.inf] < _SMALLEST_GAIN).any() for s in steps):
+        if not self.logs and any(s.spread > _SPREAD for s in steps):
             raise TooSmall
-        stride = 1 if sum(s.size for s in steps) <= _STORED else math.isqrt(len(steps)) + 1
-        self._stride = stride
+        self._compiled = native.present() and (maxima or not logs)
+        spread = math.inf if maxima else _SPREAD
+        self.runs = list(fused(steps, _TILE, spread)) if self._compiled else [[step] for step in steps]
+        room = sum(run[0].size for run in self.runs) <= _STORED
+        self._stride = 1 if room else math.isqrt(len(self.runs)) + 1
         self._kept: dict[int, Weights] = {}
         now = self.one
-        for t, step in enumerate(steps):
-            if t % stride == 0:
-                self._kept[t] = now
-            now = self._forward(step, now)
+        for r, run in enumerate(self.runs):
+            if r % self._stride == 0:
+                self._kept[r] = now
+            now = self._forward(run, now)
         with np.errstate(divide="ignore"):
             # One state is left, or one for each count of a set that is followed to the end.
             self.final = np.ravel(now.values if self.logs else np.log(now.values)) + now.log_scale
@@ -70,34 +79,77 @@ class Tape:
         if self.log_sum == -math.inf:
             raise InfeasibleError("No configuration has positive weight under all factors together.")
 
-    def backwards(self) -> Iterator[tuple[Step, Weights]]:
-        """Steps with the frontiers before them, from the last to the first."""
-        stop = len(self.steps)
+    def runs_backwards(self) -> Iterator[tuple[list[Step], Weights]]:
+        """Runs of steps that are done together with the frontiers before them, from the last to the first."""
+        stop = len(self.runs)
         for start in sorted(self._kept, reverse=True):
             part = [self._kept[start]]
-            for step in self.steps[start : stop - 1]:
-                part.append(self._forward(step, part[-1]))
-            yield from zip(self.steps[start:stop][::-1], part[::-1])
+            for run in self.runs[start : stop - 1]:
+                part.append(self._forward(run, part[-1]))
+            yield from zip(self.runs[start:stop][::-1], part[::-1])
             stop = start
+
+    def backwards(self) -> Iterator[tuple[Step, Weights]]:
+        """Steps with the frontiers before them, from the last to the first."""
+        for run, up in self.runs_backwards():
+            part = [up]
+            for step in run[:-1]:
+                part.append(self._forward([step], part[-1]))
+            yield from zip(run[::-1], part[::-1])
 
     @property
     def one(self) -> Weights:
         """The frontier before the first step and after the last one."""
-        return Weights(np.zeros(1) if self.logs else np.ones(1))
+        return Weights(np.zeros(self.side_by_side) if self.logs else np.ones(self.side_by_side))
 
-    def _forward(self, step: Step, now: Weights) -> Weights:
+    def _forward(self, run: list[Step], now: Weights) -> Weights:
         if self.logs:
-            return Weights(_forward_logs(step, now.values, np.maximum if self.maxima else np.logaddexp))
-        weight = np.exp(step.log_gain) / now.top
-        return _checked(
-            now, *(native.frontier_forward if native.present() else _forward)(now.values, step, weight)
-        )
+            if self._compiled:
+                steps = Fused.of(run)
+                return Weights(
+                    native.frontier_forward(now.values, 0, steps, steps.best_gain(run), maxima=True)[0]
+                )
+            return Weights(_forward_logs(run[0], now.values, np.maximum if self.maxima else np.logaddexp))
+        power = now.exponent()
+        if self._compiled:
+            steps = Fused.of(run)
+            found = native.frontier_forward(now.values, power, steps, steps.weight(run))
+        else:
+            found = _forward(now.values * 2.0**power, run[0])
+        return _checked(now.log_scale - power * _LOG_2 + _log_top(run), *found)
+
+    def backward(self, run: list[Step], up: Weights, down: Weights) -> tuple[Weights, list[Float64]]:
+        """Derivatives before a run, and log-probabilities of the transitions of its steps without their own weights."""
+        if self.logs:
+            before, sums = _backward_logs(run[0], up.values, down.values)
+            return Weights(before), [sums - self.log_sum]
+        powers = up.exponent(_HEADROOM), down.exponent(_HEADROOM)
+        if self._compiled:
+            steps = Fused.of(run)
+            weights = steps, steps.weight(run)
+            before, found, *extremes = native.frontier_backward(
+                up.values, powers[0], down.values, powers[1], *weights
+            )
+            each = [found[kind] for kind in steps.kinds]
+        else:
+            raised = up.values * 2.0 ** powers[0], down.values * 2.0 ** powers[1]
+            before, found, *extremes = _backward(*raised, run[0])
+            each = [found]
+        top, scale = _log_top(run), down.log_scale - powers[1] * _LOG_2
+        constant = up.log_scale - powers[0] * _LOG_2 + scale + top - self.log_sum
+        with np.errstate(divide="ignore"):
+            logs = [np.log(sums) + (constant - step.log_top) for step, sums in zip(run, each)]
+        return _checked(scale + top, before, *extremes), logs
 
 
-def _checked(before: Weights, values: Float64, largest: float, smallest: float) -> Weights:
+def _checked(log_scale: float, values: Float64, largest: float, smallest: float) -> Weights:
     if smallest < _SMALLEST * largest:
         raise TooSmall
-    return Weights(values, before.next_scale, largest)
+    return Weights(values, log_scale, largest)
+
+
+def _log_top(run: list[Step]) -> float:
+    return math.fsum(step.log_top for step in run)
 
 
 # -- steps in array code -------------------------------------------------------------------------------------------
@@ -105,12 +157,14 @@ def _checked(before: Weights, values: Float64, largest: float, smallest: float) 
 
 def _cells(step: Step) -> Iterator[tuple[Any, Any]]:
     """Where each transition begins and ends, for all states of the rest."""
-    ends = [(step.shape, step.source), (step.new_shape, step.target)]
-    for begin, end in zip(*(zip(*step.local(shape, flat)) for shape, flat in ends)):
+    both = step.local(step.shape, step.source), step.local(step.new_shape, step.target)
+    for begin, end in zip(
+        *(np.reshape(at, (len(at), -1)).T.tolist() if at else [()] * len(step.on) for at in both)
+    ):
         yield _index(len(step.shape), step.touched, begin), _index(len(step.shape), step.touched, end)
 
 
-def _index(axes: int, touched: tuple[int, ...], at: tuple[int, ...]) -> tuple[Any, ...]:
+def _index(axes: int, touched: tuple[int, ...], at: Sequence[int]) -> tuple[Any, ...]:
     index: list[Any] = [slice(None)] * axes
     for axis, i in zip(touched, at):
         index[axis] = i
@@ -122,17 +176,16 @@ def _extremes(values: Float64) -> tuple[float, float]:
     return float(values.max(initial=0.0)), float(positive.min(initial=math.inf))
 
 
-def _forward(before: Float64, step: Step, weight: Float64) -> tuple[Float64, float, float]:
+def _forward(before: Float64, step: Step) -> tuple[Float64, float, float]:
     old, new = before.reshape(step.shape), np.zeros(step.new_shape)
-    for (a, b), w in zip(_cells(step), weight):
+    for (a, b), w in zip(_cells(step), np.exp(step.log_gain - step.log_top)):
         new[b] += w * old[a]
     return new.reshape(-1), *_extremes(new)
 
 
-def _backward(
-    up: Float64, after: Float64, step: Step, weight: Float64
-) -> tuple[Float64, Float64, float, float]:
+def _backward(up: Float64, after: Float64, step: Step) -> tuple[Float64, Float64, float, float]:
     old, ahead, before = up.reshape(step.shape), after.reshape(step.new_shape), np.zeros(step.shape)
+    weight = np.exp(step.log_gain - step.log_top)
     sums = np.empty(len(weight))
     for i, (a, b) in enumerate(_cells(step)):
         sums[i] = np.sum(old[a] * ahead[b])
@@ -165,29 +218,23 @@ def transition_log_probs(tape: Tape) -> dict[int, Float64]:
     Add ``log_gain`` for the log-probability itself. This is the derivative of the sum in the weight of the transition.
     """
     found: dict[int, Float64] = {}
-    down = tape.one
-    for t, (step, up) in zip(range(len(tape.steps) - 1, -1, -1), tape.backwards()):
-        if tape.logs:
-            before, found[t] = _backward_logs(step, up.values, down.values)
-            found[t] -= tape.log_sum
-            down = Weights(before)
-            continue
-        weight = np.exp(step.log_gain) / down.top
-        backward = native.frontier_backward if native.present() else _backward
-        before, sums, *extremes = backward(up.values, down.values, step, weight)
-        with np.errstate(divide="ignore"):
-            found[t] = np.log(sums) + (up.log_scale + down.log_scale - tape.log_sum)
-        down = _checked(down, before, *extremes)
+    down, t = tape.one, len(tape.steps)
+    for run, up in tape.runs_backwards():
+        t -= len(run)
+        down, logs = tape.backward(run, up, down)
+        found.update(enumerate(logs, t))
     return found
 
 
 def walks(tape: Tape, size: int, uniform: np.random.Generator | None) -> dict[int, Ints]:
-    """Transitions taken by `size` configurations, by place of the step; without randomness the best ones."""
+    """Transitions taken by `size` configurations, by place of the step; without randomness the best ones.
+
+    They take turns with eliminations that are side by side.
+    """
     taken: dict[int, Ints] = {}
-    cell = np.zeros(size, np.int64)
+    cell = np.arange(size) % tape.side_by_side
     for t, (step, up) in zip(range(len(tape.steps) - 1, -1, -1), tape.backwards()):
-        ways = _ways_into(step)
-        choice, flat = _predecessors(step, cell, ways)
+        choice, flat = _predecessors(step, cell)
         before = up.values.reshape(-1)[flat]
         with np.errstate(divide="ignore"):
             logs = (before if tape.logs else np.log(before)) + np.where(
@@ -207,26 +254,19 @@ def _picked(logs: Float64, uniform: np.random.Generator | None) -> Ints:
     return np.asarray(np.argmax(chosen, -1))
 
 
-def _predecessors(step: Step, cell: Ints, ways: Ints) -> tuple[Ints, Ints]:
+def _predecessors(step: Step, cell: Ints) -> tuple[Ints, Ints]:
     """Transitions into states after a step, (size, ways), -1 for none, and the states before it where they begin."""
-    index = np.unravel_index(cell, step.new_shape)
-    inside = tuple(step.new_shape[i] for i in step.touched)
-    choice = ways[np.ravel_multi_index(tuple(index[i] for i in step.touched), inside)]
-    places = [np.broadcast_to(i[:, None], choice.shape) for i in index]
-    for axis, at in zip(step.touched, step.local(step.shape, step.source)):
-        places[axis] = at[choice]
-    return choice, np.ravel_multi_index(tuple(places), step.shape)
-
-
-def _ways_into(step: Step) -> Ints:
-    """Transitions that end in each touched state, (states, ways); -1 for none."""
-    states = math.prod(step.new_shape[i] for i in step.touched)
-    order = np.argsort(step.target, kind="stable")
-    counts = np.bincount(step.target, minlength=states)
-    column = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    ways = np.full((states, int(counts.max())), -1)
-    ways[step.target[order], column] = order
-    return ways
+    new_strides, strides, source = step.layout
+    local, flat = np.zeros(len(cell), np.int64), np.zeros(len(cell), np.int64)
+    rest = cell
+    for axis, (n, new, old) in enumerate(zip(step.new_shape, new_strides, strides)):
+        index, rest = np.divmod(rest, new)
+        if axis % 2:
+            local = local * n + index
+        else:
+            flat += index * old
+    choice = step.ways[local]
+    return choice, flat[:, None] + source[choice]
 
 
 def ranked_walks(tape: Tape) -> Iterator[tuple[float, Ints]]:
@@ -236,7 +276,6 @@ def ranked_walks(tape: Tape) -> Iterator[tuple[float, Ints]]:
     from the most promising partial configuration finds the next one after as many steps as there are variables.
     """
     frontiers = [up.values for _, up in tape.backwards()][::-1]
-    ways = [_ways_into(step) for step in tape.steps]
     count = itertools.count()  # ties are broken by age
     heap: list[Any] = [(-tape.log_sum, next(count), len(tape.steps), 0, 0.0, None)]
     while heap:
@@ -249,7 +288,7 @@ def ranked_walks(tape: Tape) -> Iterator[tuple[float, Ints]]:
             yield -value, np.array(taken, np.int64)
             continue
         step = tape.steps[t - 1]
-        options, before = _predecessors(step, np.array([cell]), ways[t - 1])
+        options, before = _predecessors(step, np.array([cell]))
         for way, at in zip(options[0].tolist(), before[0].tolist()):
             gain = float(step.log_gain[way]) if way >= 0 else -math.inf
             total = float(frontiers[t - 1].reshape(-1)[at]) + gain + behind

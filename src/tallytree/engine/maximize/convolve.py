@@ -149,34 +149,34 @@ def convolve_pieces(a: Float64, b: Float64, parts_a: Pieces, parts_b: Pieces) ->
     return out
 
 
-_SHORT = 32  # up to this length a plain loop over the shorter side is quickest
-_MERGE_COST = 40  # cost per entry of the methods against one entry of the plain loop, measured
+_SHORT = 32  # up to this length a direct loop over the shorter side is quickest
+_MERGE_COST = 40  # cost per entry of the methods against one entry of the direct loop, measured
 _MONOTONE_COST = 20  # per entry and round
 _COMPILED_COST = 0.2  # per entry of the compiled loop
-_SPARSE = 10  # the plain loop skips what is impossible, and is quicker if one entry in so many is possible
+_SPARSE = 10  # the direct loop skips what is impossible, and is quicker if one entry in so many is possible
 
 
 def convolve(a: Float64, b: Float64) -> Float64:
     """``out[z] = max_i a[i] + b[z - i]``."""
-    return rows(a, b, 0, len(a) + len(b) - 1)
+    return convolve_range(a, b, 0, len(a) + len(b) - 1)
 
 
 def correlate(d: Float64, m: Float64) -> Float64:
     """``out[i] = max_j d[i + j] + m[j]``: the adjoint of :func:`convolve`, of length ``len(d) - len(m) + 1``."""
-    return rows(d, m[::-1], len(m) - 1, len(d))
+    return convolve_range(d, m[::-1], len(m) - 1, len(d))
 
 
-def rows(a: Float64, b: Float64, start: int, stop: int) -> Float64:
+def convolve_range(a: Float64, b: Float64, start: int, stop: int) -> Float64:
     """Entries ``start <= z < stop`` of the convolution of a and b."""
     if min(len(a), len(b), stop - start) <= _SHORT:
-        return plain(a, b, start, stop)
+        return direct(a, b, start, stop)
     parts_a, parts_b = pieces(a), pieces(b)
     m, n = len(a), len(b)
     count_a = MOST_PIECES * n if parts_a is None else len(parts_a)
     count_b = MOST_PIECES * m if parts_b is None else len(parts_b)
     rounds = (stop - start).bit_length() * _MONOTONE_COST * (m + n)
     costs = {
-        "plain": min(m, n, stop - start) * max(m, n) * (_COMPILED_COST if native.present() else 1.0),
+        "direct": min(m, n, stop - start) * max(m, n) * (_COMPILED_COST if native.present() else 1.0),
         "merge": _MERGE_COST * (count_a * n + count_b * m),
         "a": count_a * rounds,
         "b": count_b * rounds,
@@ -188,7 +188,7 @@ def rows(a: Float64, b: Float64, start: int, stop: int) -> Float64:
         return _by_pieces(b, a, parts_a, start, stop)
     if method == "b" and parts_b is not None:
         return _by_pieces(a, b, parts_b, start, stop)
-    return plain(a, b, start, stop)
+    return direct(a, b, start, stop)
 
 
 def _by_pieces(b: Float64, c: Float64, parts: Pieces, start: int, stop: int) -> Float64:
@@ -198,7 +198,7 @@ def _by_pieces(b: Float64, c: Float64, parts: Pieces, start: int, stop: int) -> 
     return out
 
 
-def plain(a: Float64, b: Float64, start: int, stop: int) -> Float64:
+def direct(a: Float64, b: Float64, start: int, stop: int) -> Float64:
     """The definition, compiled, or vectorised along the longer side."""
     if len(b) > len(a):
         a, b = b, a

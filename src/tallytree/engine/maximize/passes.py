@@ -113,9 +113,9 @@ class Upward:
     sorted: tuple[Float64, ...]  # per entry of plan.blocks: log-odds (B, R, n) in decreasing order
 
 
-def extended(tables: Float64) -> Float64:
-    """Tables with a zero behind them, which stands for no table."""
-    return np.concatenate([tables, np.zeros((len(tables), 1))], axis=1)
+def extended(plan: Plan, tables: Float64) -> Float64:
+    """Tables with a zero behind them, which stands for no table; one block has no use for it."""
+    return np.concatenate([tables, np.zeros((len(tables), 1))], axis=1) if plan.n_nodes > 1 else tables
 
 
 def upward(plan: Plan, nu: Float64, tables: Float64) -> Upward:

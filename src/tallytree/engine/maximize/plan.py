@@ -14,8 +14,8 @@ import numpy as np
 
 from ...arrays import Ints
 from ...memo import once
+from ...structure.nested.blocks import BlockForest, cut
 from ...structure.nested.count_tree import CountTree
-from ...structure.nested.family import follow
 
 SMALL = 128  # merges of up to this many variables run in dense batches
 
@@ -57,107 +57,58 @@ class Roots:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Blocks are nodes ``0..n_blocks-1``; merges follow, children before parents.
+    """A tree cut at blocks, each of which holds all loose variables of a set.
 
-    The message of node p is ``cells[offset[p]:offset[p + 1]]``; ``table_offset`` is -1 where a node has no table.
-    The extended tables are the packed tables followed by one zero.
+    The message of node p is ``cells[offset[p]:offset[p + 1]]``. The extended tables are the packed tables followed by
+    one zero.
     """
 
-    n_blocks: int
-    left: Ints  # (n_nodes,), -1 for blocks
-    right: Ints
-    size: Ints
+    forest: BlockForest
     offset: Ints
-    table_offset: Ints
     set_node: Ints
-    free: Ints  # variables in no set
-    block_variables: Ints  # variables of block b: block_variables[block_start[b]:block_start[b + 1]]
-    block_start: Ints
     blocks: tuple[Blocks, ...]
     steps: tuple[Merges, ...]
     roots: tuple[Roots, ...]
 
     @property
     def n_nodes(self) -> int:
-        return len(self.size)
+        return len(self.forest.size)
 
     @property
     def n_cells(self) -> int:
-        """Number of message cells; the cell with this number is the padding."""
+        """Entries of all messages; the cell behind them is -inf."""
         return int(self.offset[-1])
 
     def span(self, node: int) -> slice:
         """Cells of a node's message."""
         return _span(self.offset, node)
 
-    def table_span(self, node: int) -> slice | None:
-        """Cells of a node's table in the packed tables."""
-        return _table_span(self.table_offset, self.size, node)
-
-    def members(self, block: int) -> Ints:
-        """Variables of a block, increasing."""
-        return self.block_variables[self.block_start[block] : self.block_start[block + 1]]
-
 
 def _span(offset: Ints, node: int) -> slice:
     return slice(int(offset[node]), int(offset[node + 1]))
 
 
-def _table_span(table_offset: Ints, size: Ints, node: int) -> slice | None:
-    start = int(table_offset[node])
-    return None if start < 0 else slice(start, start + int(size[node]) + 1)
-
-
 def plan_of(tree: CountTree) -> Plan:
-    """The plan of a tree, built once."""
+    """The plan of a tree, kept beside it."""
     return once(tree, "merge plan", lambda: _build(tree))
 
 
 def _build(tree: CountTree) -> Plan:
-    family, program = tree.family, tree.program
-    n = program.n_leaves
-    held = np.flatnonzero(family.variable_parent >= 0)
-    loose = np.bincount(family.variable_parent[held], minlength=family.n_sets)
-    inner = int(np.maximum(loose - 1, 0).sum())  # merges inside blocks come first in the program
-    top = _top_below(program.parent[: n + inner], n + inner)
-    block_ids, block_of = np.unique(top[held], return_inverse=True)
-    n_blocks = len(block_ids)
-    number = np.full(program.n_nodes, -1, np.int64)
-    number[block_ids] = np.arange(n_blocks)
-    number[n + inner :] = n_blocks + np.arange(program.n_internal - inner)
-
-    none = np.full(n_blocks, -1, np.int64)
-    left = np.concatenate([none, number[program.left[inner:]]])
-    right = np.concatenate([none, number[program.right[inner:]]])
-    size = np.concatenate([program.size[block_ids], program.size[n + inner :]])
+    program = tree.program
+    forest = cut(program, program.roots, free=True, largest=program.n_leaves)
+    size = forest.size
     offset = np.concatenate([[0], np.cumsum(size + 1)]).astype(np.int64)
-    below = np.concatenate([np.full(n, -1, np.int64), program.table_offset])
-    table_offset = np.concatenate([below[block_ids], below[n + inner :]])
-    variables = held[np.argsort(block_of, kind="stable")]
-    block_start = np.concatenate([[0], np.cumsum(size[:n_blocks])]).astype(np.int64)
-
-    maker = _Cells(size, offset, table_offset, program.table_total)
+    maker = _Cells(forest, offset, program.table_total)
     blocks = []
-    for nodes in _by_size(np.arange(n_blocks), size):
+    for nodes in _by_size(np.arange(forest.n_blocks), size):
         n_loose = int(size[nodes[0]])
-        members = variables[block_start[nodes][:, None] + np.arange(n_loose)]
+        members = forest.variables[forest.start[nodes][:, None] + np.arange(n_loose)]
         blocks.append(
             Blocks(nodes, members, maker.message(nodes, n_loose + 1), maker.table(nodes, n_loose + 1))
         )
-    is_root = np.ones(len(size), bool)
-    is_root[left[n_blocks:]] = False
-    is_root[right[n_blocks:]] = False
-    roots = [Roots(r, maker.message(r, int(size[r[0]]) + 1)) for r in _by_size(np.flatnonzero(is_root), size)]
-    return Plan(
-        n_blocks, left, right, size, offset, table_offset, number[program.set_node],
-        np.flatnonzero(family.variable_parent < 0), variables, block_start,
-        tuple(blocks), tuple(_steps(n_blocks, left, right, size, maker)), tuple(roots),
-    )  # fmt: skip
-
-
-def _top_below(parent: Ints, limit: int) -> Ints:
-    """The highest ancestor with a number below ``limit``."""
-    return follow(np.where((parent >= 0) & (parent < limit), parent, np.arange(len(parent))))
+    roots = [Roots(r, maker.message(r, int(size[r[0]]) + 1)) for r in _by_size(forest.roots, size)]
+    set_node = np.argsort(forest.table, kind="stable")[len(size) - len(program.set_node) :]
+    return Plan(forest, offset, set_node, tuple(blocks), tuple(_steps(forest, maker)), tuple(roots))
 
 
 def _by_size(nodes: Ints, size: Ints) -> Iterator[Ints]:
@@ -168,48 +119,52 @@ def _by_size(nodes: Ints, size: Ints) -> Iterator[Ints]:
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """Index matrices into the messages and the extended tables."""
+    """Where messages and tables of nodes lie."""
 
-    size: Ints
+    forest: BlockForest
     offset: Ints
-    table_offset: Ints
     table_total: int
 
     def message(self, nodes: Ints, width: int) -> Ints:
         span = np.arange(width)
-        inside = span <= self.size[nodes][:, None]
+        inside = span <= self.forest.size[nodes][:, None]
         return np.where(inside, self.offset[nodes][:, None] + span, self.offset[-1])
 
     def table(self, nodes: Ints, width: int) -> Ints | None:
-        start = self.table_offset[nodes][:, None]
+        start = self.forest.table[nodes][:, None]
         if (start < 0).all():
             return None
         span = np.arange(width)
-        inside = (span <= self.size[nodes][:, None]) & (start >= 0)
+        inside = (span <= self.forest.size[nodes][:, None]) & (start >= 0)
         return np.where(inside, start + span, self.table_total)
 
     def large(self, node: int, left: int, right: int) -> Merges:
-        below, above = (_span(self.offset, left), _span(self.offset, right)), _span(self.offset, node)
-        return Merges(node, left, right, *below, above, _table_span(self.table_offset, self.size, node))
+        a, b, own = (_span(self.offset, i) for i in (left, right, node))
+        start = int(self.forest.table[node])
+        table = None if start < 0 else slice(start, start + int(self.forest.size[node]) + 1)
+        return Merges(node, left, right, a, b, own, table)
 
 
-def _steps(n_blocks: int, left: Ints, right: Ints, size: Ints, maker: _Cells) -> list[Merges]:
+def _steps(forest: BlockForest, maker: _Cells) -> list[Merges]:
+    """All merges, children before parents."""
+    size, first = forest.size, forest.n_blocks
     height = [0] * len(size)
-    for p, a, b in zip(range(n_blocks, len(size)), left[n_blocks:].tolist(), right[n_blocks:].tolist()):
+    for p, (a, b) in enumerate(zip(forest.left.tolist(), forest.right.tolist()), first):
         height[p] = 1 + max(height[a], height[b])
     level = np.array(height, np.int64)
-    merges = np.arange(n_blocks, len(size))
+    merges = np.arange(first, len(size))
     small = merges[size[merges] <= SMALL]
     found: list[tuple[int, Merges]] = []
     for p in merges[size[merges] > SMALL].tolist():
-        found.append((height[p], maker.large(p, int(left[p]), int(right[p]))))
+        found.append((height[p], maker.large(p, *map(int, forest.children(p)))))
     # Padding at most doubles a width: children are told apart by the number of bits of their size.
     bits = np.frexp(size.astype(np.float64))[1]
-    key = (level[small] * 64 + bits[left[small]]) * 64 + bits[right[small]]
+    left, right = forest.children(small)
+    key = (level[small] * 64 + bits[left]) * 64 + bits[right]
     order = np.argsort(key, kind="stable")
     cuts = np.flatnonzero(np.diff(key[order])) + 1
     for nodes in np.split(small[order], cuts) if len(small) else []:
-        a, b = left[nodes], right[nodes]
+        a, b = forest.children(nodes)
         wide_a, wide_b = int(size[a].max()) + 1, int(size[b].max()) + 1
         width = wide_a + wide_b - 1
         step = Merges(

@@ -220,7 +220,7 @@ class Lists:
         self._messages = upward(plan, nu[None], table[None]).messages[0]
 
     def pool(self, node: int) -> Pool:
-        members = self._plan.members
+        members = self._plan.forest.members
         return once(self, node, lambda: Pool(members(node), self._nu[members(node)]))
 
     def at(self, node: int, count: int) -> Best:
@@ -228,12 +228,12 @@ class Lists:
 
     def _make(self, node: int, count: int) -> Best:
         plan, messages = self._plan, self._messages
-        if node < plan.n_blocks:
+        if node < plan.forest.n_blocks:
             return self.pool(node).subsets(count, float(messages[plan.offset[node] + count]))
-        left, right = int(plan.left[node]), int(plan.right[node])
+        left, right = map(int, plan.forest.children(node))
         first, values = diagonal(messages[plan.span(left)], messages[plan.span(right)], count)
-        span = plan.table_span(node)
-        constant = 0.0 if span is None else float(self._table[span.start + count])
+        start = plan.forest.table[node]
+        constant = 0.0 if start < 0 else float(self._table[start + count])
         return Choice(first, values, constant, lambda i: (self.at(left, i), self.at(right, count - i)))
 
     def component(self, root: int) -> Choice:
@@ -249,7 +249,8 @@ def k_best(plan: Plan, nu: Float64, table: Float64, k: int) -> tuple[NDArray[np.
     lists = Lists(plan, nu, table)
     roots = [int(r) for group in plan.roots for r in group.nodes]
     parts: list[Best] = [lists.component(r) for r in roots]
-    free = _Free(Pool(plan.free, nu[plan.free])) if len(plan.free) else None
+    alone = plan.forest.free
+    free = _Free(Pool(alone, nu[alone])) if len(alone) else None
     if free is not None:
         parts.append(free.component())
     joined = _join(parts)
@@ -332,7 +333,7 @@ def _fill(
         asked[root] = _look_up(part, rank, 0)
     for node in range(plan.n_nodes - 1, -1, -1):
         count, rank = asked.pop(node)
-        if node < plan.n_blocks:
+        if node < plan.forest.n_blocks:
             pool = lists.pool(node)
             for z, r, rows in _distinct(count, rank):
                 item = lists.at(node, z)
@@ -341,8 +342,8 @@ def _fill(
             continue
         pairs, where = _unique_pairs(count, rank)
         split, left_rank, right_rank = _derivations(lists, node, pairs)[where].T
-        asked[int(plan.left[node])] = split, left_rank
-        asked[int(plan.right[node])] = count - split, right_rank
+        left, right = map(int, plan.forest.children(node))
+        asked[left], asked[right] = (split, left_rank), (count - split, right_rank)
 
 
 def _derivations(lists: Lists, node: int, pairs: list[tuple[int, int]]) -> Ints:

@@ -24,7 +24,7 @@ def mode(tree: CountTree, nu: Float64, tables: Float64) -> tuple[States, Float64
         own = nu[rows]
         values[rows] = _total(plan, up, own)
         passes.decode(plan, up, own, states[rows])
-        states[rows, plan.free] = own[:, plan.free] > 0.0
+        states[rows, plan.forest.free] = own[:, plan.forest.free] > 0.0
     return states, values
 
 
@@ -43,8 +43,8 @@ def max_marginals(tree: CountTree, nu: Float64, tables: Float64) -> Float64:
         own, found = nu[rows], out[rows]
         down = _outside(plan, up, own, table)
         passes.block_max_marginals(plan, up.messages, down, own, found)
-        found[:, plan.free] = _total(plan, up, own)[:, None, None] + passes.free_max_marginals(
-            own[:, plan.free]
+        found[:, plan.forest.free] = _total(plan, up, own)[:, None, None] + passes.free_max_marginals(
+            own[:, plan.forest.free]
         )
     return out
 
@@ -65,7 +65,8 @@ def ranked(tree: CountTree, nu: Float64, tables: Float64, k: int) -> tuple[State
 
     k' is the largest number found for any model; rows of models with fewer end in values -inf and zeros.
     """
-    plan, table = plan_of(tree), extended(tables)
+    plan = plan_of(tree)
+    table = extended(plan, tables)
     found = [k_best(plan, row, table[b % len(table)], k) for b, row in enumerate(nu)]
     most = max((len(values) for _, values in found), default=0)
     states = np.zeros((len(nu), most, nu.shape[1]), np.uint8)
@@ -77,7 +78,8 @@ def ranked(tree: CountTree, nu: Float64, tables: Float64, k: int) -> tuple[State
 
 def _passes(tree: CountTree, nu: Float64, tables: Float64) -> Iterator[tuple[slice, Plan, Upward, Float64]]:
     """Upward passes over slices of the batch, with their extended tables."""
-    plan, table = plan_of(tree), extended(tables)
+    plan = plan_of(tree)
+    table = extended(plan, tables)
     step = max(1, _CELLS // (plan.n_cells + 1))
     for start in range(0, len(nu), step):
         rows = slice(start, start + step)
@@ -87,7 +89,7 @@ def _passes(tree: CountTree, nu: Float64, tables: Float64) -> Iterator[tuple[sli
 
 def _total(plan: Plan, up: Upward, nu: Float64) -> Float64:
     found = [best.sum(-1) for best in passes.root_maxima(plan, up.messages)]
-    return np.asarray(sum(found, passes.free_value(nu[:, plan.free])))
+    return np.asarray(sum(found, passes.free_value(nu[:, plan.forest.free])))
 
 
 def _outside(plan: Plan, up: Upward, nu: Float64, table: Float64) -> Float64:

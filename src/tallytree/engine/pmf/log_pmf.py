@@ -1,7 +1,6 @@
 """The Poisson-binomial pmf with relative accuracy at every count, and what is read off it.
 
-All probabilities come from the compiled engine, or in array code from blocks of variables that are added one by one
-(Gail, Lubin and Rubinstein 1981; Barlow and Heidtmann 1984) and then from blocks that are convolved under tilts.
+All probabilities come from the compiled engine, or in array code from the tree of sums of events (`sums.py`).
 
 Single probabilities of a long sum come from the flat solver with one side of a count allowed: ``P(X <= k)`` is the
 expectation of the potential "at most k". The side that does not hold the mean is computed, so that neither a
@@ -19,10 +18,10 @@ from ...structure.nested.count_tree import CountTree
 from .. import masks, native, thresholds
 from ..count import infer
 from ..ladder import TOLERANCE
-from ..law import log_convolve
 from ..log_sums import softplus
 from ..problem import Problem, Rows
-from .weighted import weighted_log_pmf
+from .events import Events, log_outcomes
+from .sums import log_table
 
 SHORTEST = 512  # variables up to which the table of all counts costs hardly more
 MOST = 4  # points from which on it is worth its price
@@ -81,9 +80,6 @@ def _log_mean(nu: Float64, low: int, high: int) -> float | None:
     return min(float(found.log_mean[0]), 0.0) if found.bound[0] <= TOLERANCE / 10.0 else None
 
 
-BLOCK = 128  # variables that are added one by one
-
-
 def log_pmf(nu: Float64) -> Float64:
     """Log pmf of sums of independent Bernoulli variables.
 
@@ -124,23 +120,10 @@ def _side_by_side(nu: Float64) -> Float64:
 
 
 def direct_log_pmf(nu: Float64) -> Float64:
-    """:func:`log_pmf` in array code: only positive terms are added, so nothing cancels."""
-    rows, n = nu.shape
-    blocks = max(1, -(-n // BLOCK))
-    size = -(-n // blocks)
-    # Neighbours in a sorted list have laws that a few tilts serve; padding is excluded from the sum.
-    padded = np.full((rows, blocks * size), -math.inf)
-    padded[:, :n] = np.sort(nu, axis=1)[:, ::-1]
-    each = weighted_log_pmf(padded.reshape(rows * blocks, size), np.ones(size, np.int64))
-    out = np.full((rows, n + 1), -math.inf)
-    for row, parts in enumerate(each.reshape(rows, blocks, size + 1)):
-        laws = [part[part > -math.inf] for part in parts]
-        while len(laws) > 1:
-            odd = laws[len(laws) - len(laws) % 2 :]
-            laws = [log_convolve(a, b, 0, len(a) + len(b) - 2) for a, b in zip(laws[::2], laws[1::2])] + odd
-        forced = int(np.count_nonzero(nu[row] == math.inf))
-        out[row, forced : forced + len(laws[0])] = laws[0]
-    return out
+    """:func:`log_pmf` in array code, as the sum of events of weight one."""
+    # neighbours in a sorted list have laws that a few tilts serve
+    order = np.sort(nu, axis=1)
+    return log_table(Events(log_outcomes(order), np.tile([0, 1], (nu.shape[1], 1))))
 
 
 def leave_one_out_log_pmf(nu: Float64, log_p: Float64, k: int) -> Float64:

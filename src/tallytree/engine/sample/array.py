@@ -63,8 +63,8 @@ class ArrayForest:
         self._forced = np.bincount(blocks[inside == math.inf], minlength=forest.n_blocks)
         self._count = np.bincount(self._block, minlength=forest.n_blocks)
         self._start = np.concatenate([[0], np.cumsum(self._count)])
-        self._plain = np.concatenate([forest.free, forest.variables[~self._finite]])
-        self._on = expit(nu[self._plain])
+        self._independent = np.concatenate([forest.free, forest.variables[~self._finite]])
+        self._on = expit(nu[self._independent])
         with np.errstate(all="ignore"):
             self._set_intervals(tables, window)
             self._set_messages(tables)
@@ -160,10 +160,10 @@ class ArrayForest:
         self, out: NDArray[np.uint8], rows: Ints, rng: np.random.Generator, totals: Ints | None
     ) -> None:
         forest, n, m = self._forest, self._forest.n_blocks, len(rows)
-        plain = max(1, _CELLS // max(1, len(self._plain)))
-        for i in range(0, m if len(self._plain) else 0, plain):
-            some = rows[i : i + plain]
-            out[some[:, None], self._plain] = rng.random((len(some), len(self._plain))) < self._on
+        step = max(1, _CELLS // max(1, len(self._independent)))
+        for i in range(0, m if len(self._independent) else 0, step):
+            some = rows[i : i + step]
+            out[some[:, None], self._independent] = rng.random((len(some), len(self._independent))) < self._on
         z = np.zeros((len(forest.size), m), np.int64)
         for root in forest.roots.tolist():
             weights = np.exp(self._up[root] - self._up[root].max())

@@ -5,7 +5,7 @@ Exact samples by the compiled extension: thin calls with the contract of `ArrayF
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from ...memo import cached, once
 from ...structure.nested.blocks import BlockForest, cut
 from ...structure.nested.count_tree import CountTree
 from .. import native, thresholds
+from ..count.decided import Core, core_of
 from ..problem import Problem
 from .array import ArrayForest, Window
 from .large import LargeBlock
@@ -156,12 +157,7 @@ class _Model:
         # A forest of nothing would only cost time.
         small = plan.small.n_blocks or len(plan.small.free) or not plan.large
         self._small: Any = make_forest(plan.small, nu, tables) if small else None
-        self._large = [
-            LargeBlock(
-                nu[variables], tables[cells], variables, partial(make_forest, shape, nu, tables[cells])
-            )
-            for variables, cells, shape in plan.large
-        ]
+        self._large = [_large(nu, tables[cells], variables, shape) for variables, cells, shape in plan.large]
         parts: list[Any] = [*self._large, self._small] if small else self._large
         self.impossible = any(part.impossible for part in parts)
 
@@ -170,6 +166,28 @@ class _Model:
             self._small.draw(out, rows, stream(key, 0))
         for i, block in enumerate(self._large, 1):
             block.draw(out, rows, partial(stream, key, i))
+
+
+def _large(nu: Float64, table: Float64, variables: Ints, shape: BlockForest) -> _Core | LargeBlock:
+    core = core_of(nu[variables], table)
+    if core is not None:
+        return _Core(core, variables)
+    return LargeBlock(nu[variables], table, variables, partial(make_forest, shape, nu, table))
+
+
+class _Core:
+    """A large block most of whose variables are decided: the others are drawn."""
+
+    def __init__(self, core: Core, variables: Ints) -> None:
+        self._core, self._variables = core, variables
+        self._open = _Model(_plan(CountTree.flat(len(core.kept))), core.rows.nu[0], core.rows.tables[0])
+        self.impossible = self._open.impossible
+
+    def draw(self, out: NDArray[np.uint8], rows: Ints, own: Callable[..., np.random.SeedSequence]) -> None:
+        drawn = np.empty((len(rows), len(self._core.kept)), np.uint8)
+        self._open.draw(drawn, np.arange(len(rows)), tuple(_words(own(0)).tolist()))
+        out[rows[:, None], self._variables] = self._core.on
+        out[rows[:, None], self._variables[self._core.kept]] = drawn
 
 
 def make_forest(shape: BlockForest, nu: Float64, tables: Float64, window: Window | None = None) -> Any:

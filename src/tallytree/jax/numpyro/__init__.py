@@ -23,9 +23,10 @@ except ImportError as error:
     ) from error
 
 from ...errors import ParameterError
+from ...models.poisson_binomial import WeightedEvents
 from ...structure.nested.count_tree import CountTree
 from .. import answers, draws
-from ..arguments import read, refuse_impossible
+from ..arguments import masked, read, refuse_impossible
 from ..arrays import in_floats_of_jax, is_concrete, numbers, require, zeros_and_ones
 from ..ladder import all_of, log_weight_of_leaves
 from ..potentials import exactly
@@ -44,7 +45,45 @@ def _leaf(array: Any, batch_shape: tuple[int, ...], event_axes: int) -> Any:
     return array.reshape((1,) * missing + array.shape)
 
 
-class CountDistribution(Distribution):  # type: ignore[misc]
+class OfCounts(Distribution):  # type: ignore[misc]
+    """A law whose draws are whole numbers."""
+
+    def rsample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Refused: draws of whole numbers do not move with the parameters.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Source of randomness.
+        sample_shape : tuple of int
+            Leading axes of the draws.
+
+        Returns
+        -------
+        jax.Array
+            Never.
+
+        Raises
+        ------
+        NotImplementedError
+            Always; it says what to use instead.
+
+        See Also
+        --------
+        sample, log_prob
+
+        Examples
+        --------
+        >>> CountDistribution(jnp.zeros(4), tt.exactly(1)).has_rsample
+        False
+        """
+        raise NotImplementedError(
+            "Draws of whole numbers do not move with the parameters, so there is no `rsample`. Differentiate `mean` or "
+            "`log_prob`, or add an exact draw to the marginals: y + m - jax.lax.stop_gradient(m)."
+        )
+
+
+class CountDistribution(OfCounts):
     """The law of a :class:`~tallytree.CountModel` over binary vectors.
 
     Parameters
@@ -55,6 +94,8 @@ class CountDistribution(Distribution):  # type: ignore[misc]
         As in :func:`tallytree.jax.log_partition`.
     tables : list or array, optional
         With a CountTree.
+    mask : array of bool, (..., D), optional
+        True for variables that take part; the others are never on.
     validate_args : bool, optional
         As in :class:`numpyro.distributions.Distribution`.
 
@@ -81,11 +122,19 @@ class CountDistribution(Distribution):  # type: ignore[misc]
     pytree_aux_fields: tuple[str, ...] = ("tree",)
 
     def __init__(
-        self, logits: Any, groups: Any = None, tables: Any = None, *, validate_args: bool | None = None
+        self,
+        logits: Any,
+        groups: Any = None,
+        tables: Any = None,
+        *,
+        mask: Any = None,
+        validate_args: bool | None = None,
     ) -> None:
         self.tree: CountTree
-        self.tree, given, batch_shape = _read(logits, groups, tables)
-        self.logits = _leaf(in_floats_of_jax("logits", logits, axis="variables"), batch_shape, 1)
+        own = in_floats_of_jax("logits", logits, axis="variables")
+        own = own if mask is None else masked(own, mask, groups)
+        self.tree, given, batch_shape = _read(own, groups, tables)
+        self.logits = _leaf(own, batch_shape, 1)
         self.tables = tuple(_leaf(t, batch_shape, 1) for t in given)
         super().__init__(batch_shape, (self.tree.n_variables,), validate_args=validate_args)
 
@@ -328,6 +377,8 @@ class ConditionalBernoulli(CountDistribution):
         How many are on.
     logits : array, (..., D)
         Log-odds.
+    mask : array of bool, (..., D), optional
+        True for variables that take part; the others are never on.
     validate_args : bool, optional
         As in :class:`numpyro.distributions.Distribution`.
 
@@ -352,22 +403,31 @@ class ConditionalBernoulli(CountDistribution):
     }
     pytree_data_fields = ("total_count",)
 
-    def __init__(self, total_count: Any, logits: Any, *, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, total_count: Any, logits: Any, *, mask: Any = None, validate_args: bool | None = None
+    ) -> None:
         potential = exactly(total_count)
         self.total_count = jnp.asarray(total_count)
-        super().__init__(logits, potential, validate_args=validate_args)
+        super().__init__(logits, potential, mask=mask, validate_args=validate_args)
         self.total_count = _leaf(self.total_count, self.batch_shape, 0)
 
 
-class PoissonBinomial(Distribution):  # type: ignore[misc]
+class PoissonBinomial(OfCounts):
     """The number of independent variables that are on, with unequal probabilities.
 
     Parameters
     ----------
     logits, probs : array, (..., D)
         One of the two.
+    mask : array of bool, (..., D), optional
+        True for variables that take part; the others are never on.
     validate_args : bool, optional
         As in :class:`numpyro.distributions.Distribution`.
+    weights : array_like (D,), optional
+        What the variables count, integers or, with ``step``, real numbers on a grid that keeps their means; static.
+        ``log_prob``, ``cdf`` and ``log_sf`` are computed on the host and have first derivatives.
+    step : float, optional
+        Distance of two cells of the grid of real weights.
 
     Raises
     ------
@@ -387,8 +447,18 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
     arg_constraints = {"logits": _LOG_ODDS, "probs": _PROBABILITIES}  # noqa: RUF012
     has_enumerate_support = True
     pytree_data_fields = ("_logits", "_probs")
+    pytree_aux_fields = ("_weights", "_step")
 
-    def __init__(self, logits: Any = None, *, probs: Any = None, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        logits: Any = None,
+        *,
+        probs: Any = None,
+        mask: Any = None,
+        validate_args: bool | None = None,
+        weights: Any = None,
+        step: float | None = None,
+    ) -> None:
         if (logits is None) == (probs is None):
             raise ParameterError("Give one of `logits` and `probs`; both or neither arrived.")
         # What was given is kept: probabilities of 0 and 1 have derivatives, infinite log-odds have none.
@@ -401,7 +471,62 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         else:
             self._probs = in_floats_of_jax("probs", probs, axis="variables")
             require("probs", self._probs, (self._probs >= 0) & (self._probs <= 1), "lie in [0, 1]")
+        if mask is not None and probs is None:
+            self._logits = jnp.asarray(masked(self._logits, mask, None))
+        elif mask is not None:
+            self._probs = jnp.where(
+                jnp.isneginf(masked(jnp.zeros_like(self._probs), mask, None)), 0.0, self._probs
+            )
+        if step is not None and weights is None:
+            raise ParameterError(
+                "`step` is the grid of real `weights`; none arrived. Leave it out for a plain count."
+            )
+        self._step, self._weights = step, None
+        if weights is not None:
+            self._weights = tuple(WeightedEvents(weights, step, self._given.shape[-1]).weights.tolist())
         super().__init__(self._given.shape[:-1], (), validate_args=validate_args)
+
+    def _of_sum(self, which: str, value: Any, ones: Any = ()) -> Any:
+        """Log-probabilities of a weighted sum, "at", "below" or "above" a value."""
+        events = WeightedEvents(self._weights or ones, self._step, self._given.shape[-1])
+        # the host answers in 64 bits and is handed, and hands back, what JAX's global flag allows
+        return _sum_log_prob(events, which, self.logits, jnp.asarray(numbers("value", value, "sums")))
+
+    def _refuse_weights(self, what: str) -> None:
+        if self._weights is not None:
+            raise ParameterError(
+                f"`{what}` needs the law of all sums, which has no derivatives here with `weights`. Ask "
+                "`tallytree.PoissonBinomial` for it, or `log_prob`, `cdf` and `log_sf` for single values."
+            )
+
+    @property
+    def _sizes(self) -> Any:
+        return 1.0 if self._weights is None else jnp.asarray(self._weights, self._given.dtype)
+
+    def log_sf(self, value: Any) -> Any:
+        """Log P(X > value), right in the far tail, with its gradient.
+
+        Parameters
+        ----------
+        value : array
+            Where to evaluate.
+
+        Returns
+        -------
+        jax.Array, (sample..., ...)
+            Logarithms, differentiable once.
+
+        See Also
+        --------
+        cdf, log_prob
+
+        Examples
+        --------
+        >>> d = PoissonBinomial(probs=jnp.array([0.5, 0.5]), weights=[1, 3])
+        >>> jnp.exp(d.log_sf(2))
+        Array(0.5, dtype=float32)
+        """
+        return self._of_sum("above", value, (1,) * self.total_count)
 
     @property
     def _given(self) -> Any:
@@ -449,7 +574,9 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)  # type: ignore[untyped-decorator]
     def support(self) -> Any:
-        """Integers from 0 to the number of variables."""
+        """Integers from 0 to the number of variables, or real numbers with weights."""
+        if self._weights is not None:
+            return constraints.real
         return constraints.integer_interval(0, self.total_count)
 
     @property
@@ -466,7 +593,7 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         >>> d.mean
         Array(1., dtype=float32)
         """
-        return jnp.sum(self.probs, -1)
+        return jnp.sum(self.probs * self._sizes, -1)
 
     @property
     def variance(self) -> Any:
@@ -483,7 +610,7 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         Array(0.5, dtype=float32)
         """
         off = jax.nn.sigmoid(-self._logits) if self._probs is None else 1.0 - self._probs
-        return jnp.sum(self.probs * off, -1)
+        return jnp.sum(self.probs * off * self._sizes * self._sizes, -1)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
         """Sums of independent draws.
@@ -544,6 +671,8 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         >>> jnp.exp(d.log_prob(jnp.arange(3)))
         Array([0.25, 0.5 , 0.25], dtype=float32)
         """
+        if self._weights is not None:
+            return self._of_sum("at", value)
         return self._ask(_log_pmf, jnp.asarray(numbers("value", value, "counts")))
 
     def count_log_probs(self) -> Any:
@@ -563,6 +692,7 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         >>> jnp.exp(PoissonBinomial(probs=jnp.array([0.5, 0.5])).count_log_probs())
         Array([0.25, 0.5 , 0.25], dtype=float32)
         """
+        self._refuse_weights("count_log_probs")
         return self._ask(_law)
 
     def cdf(self, value: Any) -> Any:
@@ -587,6 +717,8 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         >>> PoissonBinomial(probs=jnp.array([0.5, 0.5])).cdf(jnp.arange(3))
         Array([0.25, 0.75, 1.  ], dtype=float32)
         """
+        if self._weights is not None:
+            return jnp.exp(self._of_sum("below", value))
         return self._ask(_cdf, jnp.asarray(value))
 
     def entropy(self) -> Any:
@@ -606,6 +738,7 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         >>> PoissonBinomial(probs=jnp.array([0.5, 0.5])).entropy().round(4)
         Array(1.0397, dtype=float32)
         """
+        self._refuse_weights("entropy")
         return self._ask(_entropy)
 
     def enumerate_support(self, expand: bool = True) -> Any:
@@ -631,6 +764,7 @@ class PoissonBinomial(Distribution):  # type: ignore[misc]
         >>> d.enumerate_support()
         Array([0, 1, 2], dtype=int32)
         """
+        self._refuse_weights("enumerate_support")
         values = jnp.arange(self.total_count + 1).reshape(-1, *[1] * len(self.batch_shape))
         return jnp.broadcast_to(values, (len(values), *self.batch_shape)) if expand else values
 
@@ -645,7 +779,10 @@ def _wide(law: PoissonBinomial) -> tuple[Any, Any]:
 def _drawn(law: PoissonBinomial, key: Any, shape: tuple[int, ...]) -> Any:
     logits, probs = _wide(law)
     p = jax.nn.sigmoid(logits) if probs is None else probs
-    return jnp.sum(draws.uniform(key, shape, p.dtype) < p, -1, dtype=jnp.int32)
+    on = draws.uniform(key, shape, p.dtype) < p
+    if law._weights is None:
+        return jnp.sum(on, -1, dtype=jnp.int32)
+    return jnp.sum(on * jnp.asarray(law._weights, law._given.dtype), -1)
 
 
 def _log_odds(probs: Any) -> Any:
@@ -667,6 +804,30 @@ def _log_pmf(logits: Any, probs: Any, count: Any) -> Any:
         return _undecided_log_prob(several, count[..., None] + steps)[..., None, :]
 
     return _with_decided(given, beside)[..., 0]
+
+
+def _sum_log_prob(events: WeightedEvents, which: str, logits: Any, value: Any) -> Any:
+    """Log-probabilities of weighted sums, by the host; derivatives are changes of probabilities, of the same pass."""
+    shape = jnp.broadcast_shapes(value.shape, logits.shape[:-1])
+    x = jnp.broadcast_to(value, shape).astype(logits.dtype)
+
+    def both(nu: Any, x: Any) -> Any:
+        answers = tuple(jax.ShapeDtypeStruct(a.shape, nu.dtype) for a in (x, nu))  # type: ignore[no-untyped-call]
+        return jax.pure_callback(
+            lambda a, b: tuple(r.astype(nu.dtype) for r in events.log_probs(which, a, b)), answers, nu, x,
+            vmap_method="broadcast_all",
+        )  # fmt: skip
+
+    @jax.custom_jvp
+    def log_prob(nu: Any) -> Any:
+        return both(nu, x)[0]
+
+    @log_prob.defjvp
+    def _(primals: Any, tangents: Any) -> tuple[Any, Any]:
+        found, slope = both(primals[0], x)
+        return found, jnp.sum(jnp.where(slope == 0.0, 0.0, slope * tangents[0]), -1)
+
+    return log_prob(jnp.broadcast_to(logits, (*shape, logits.shape[-1])))
 
 
 def _exactly(count: Any, n: int) -> Any:

@@ -1,11 +1,13 @@
-"""A binary forest cut at blocks: small sets of variables without a table inside, and the nodes above them.
+"""A binary forest cut at blocks: sets of variables without a table inside, and the nodes above them.
 
-Samplers draw counts down the nodes and then the variables of a block one after the other.
+Samplers draw counts down the nodes and then the variables of a block one after the other; maximisers sort the
+variables of a block.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,12 +49,20 @@ class BlockForest:
     def n_blocks(self) -> int:
         return len(self.start) - 1
 
+    def members(self, block: int) -> Ints:
+        """Variables of a block."""
+        return self.variables[self.start[block] : self.start[block + 1]]
 
-def cut(program: TreeProgram, roots: Ints, *, free: bool) -> BlockForest:
-    """The trees below `roots`; ``free`` adds the leaves that hang on no tree."""
+    def children(self, nodes: Any) -> tuple[Any, Any]:
+        """Children of nodes that are not blocks."""
+        return self.left[nodes - self.n_blocks], self.right[nodes - self.n_blocks]
+
+
+def cut(program: TreeProgram, roots: Ints, *, free: bool, largest: int = BLOCK) -> BlockForest:
+    """The trees below `roots` with blocks of up to `largest` variables; ``free`` adds leaves that hang on no tree."""
     n, total = program.n_leaves, program.n_nodes
     table = np.concatenate([np.full(n, -1, np.int64), program.table_offset])
-    pure = (program.size <= BLOCK) & ~_above_a_table(program)
+    pure = (program.size <= largest) & ~_above_a_table(program)
     parent = program.parent
     top = pure.copy()
     top[parent >= 0] &= ~pure[parent[parent >= 0]]

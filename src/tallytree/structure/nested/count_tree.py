@@ -13,8 +13,7 @@ from ... import checks
 from ...arrays import Ints
 from ...checks.groups import all_members, group_list, members
 from ...errors import StructureError
-from ...memo import Caching, cached, recent
-from .components import Components, split
+from ...memo import Caching, cached, lru
 from .family import (
     FlatFamily,
     NestedFamily,
@@ -23,7 +22,7 @@ from .family import (
     family_of_equal_parts,
     parents_of_linkage,
 )
-from .tree import TreeProgram, binarise
+from .tree import Components, TreeProgram, binarise, split
 
 
 class CountTree(Caching):
@@ -444,7 +443,7 @@ class GroupList(Sequence[Ints]):
         return f"<{len(self)} groups>"
 
 
-@recent(256)
+@lru(256)
 def flat(n: int) -> CountTree:
     """One group of all variables; `n` is known to be good."""
     return CountTree(FlatFamily(n))

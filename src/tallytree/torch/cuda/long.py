@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...memo import recent
+from ...memo import lru
 from . import long_kernels as kernels
 from .flat import Solved, rounding, stride
 from .flat_kernels import FREQUENCIES, INFO, PLANES
@@ -54,7 +54,7 @@ def interval(low: int, high: int, x: Tensor) -> Counts:
     return _interval(low, high, len(x), x.device)
 
 
-@recent(64)
+@lru(64)
 def _interval(low: int, high: int, batch: int, device: torch.device) -> Counts:
     ends = torch.tensor([[float(low)], [float(high)]], dtype=torch.float64, device=device)
     return Counts(None, *ends.expand(2, batch).contiguous())

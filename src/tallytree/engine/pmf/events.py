@@ -1,0 +1,179 @@
+"""Independent events whose outcomes add whole numbers to a sum, and their exponential tilts.
+
+An event is a leaf polynomial ``sum_o p_o x^(v_o)``: a default of weight w is ``q + p x^w``, a loss on a few values has
+a term for each, a weight between two cells of a grid is shared by both, and a negative weight is an offset.
+Replacing ``p_o`` by ``p_o exp(s v_o - K_i(s))`` tilts the sum towards larger values without changing any
+conditional probability.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...arrays import Bools, Float64, Ints
+from ..log_sums import log_sum, softplus
+
+_STEPS = 200  # of the search for a tilt; Newton's method takes about eight
+
+
+class Events(NamedTuple):
+    """Outcome o of event i has log-probability ``log_p[b, i, o]`` in row b and adds ``values[i, o]``, the least 0."""
+
+    log_p: Float64
+    values: Ints
+
+    @property
+    def most(self) -> int:
+        """The largest sum."""
+        return int(self.values.max(axis=1, initial=0).sum())
+
+    def take(self, rows: Any) -> Events:
+        return Events(self.log_p[rows], self.values)
+
+    def extremes(self) -> tuple[Ints, Ints]:
+        """The smallest and the largest possible sum of every row, (B,)."""
+        possible, far = self.log_p > -math.inf, np.int64(2) ** 62
+        least = np.where(possible, self.values, far).min(axis=2, initial=far)
+        return least.sum(axis=1), np.where(possible, self.values, 0).max(axis=2, initial=0).sum(axis=1)
+
+    def tilted(self, s: Float64) -> tuple[Events, Float64]:
+        """The events under tilts (B,), and ``K(s)``, the logarithm of the factor that was divided out, (B,)."""
+        raised = self.log_p + s[:, None, None] * self.values
+        each = log_sum(raised, keepdims=True)
+        return Events(raised - each, self.values), each.sum(axis=(1, 2))
+
+    def moments(self) -> tuple[Float64, Float64]:
+        """Mean and variance of the sum, (B,)."""
+        p = np.exp(self.log_p)
+        mean = (p * self.values).sum(axis=2)
+        away = self.values - mean[:, :, None]
+        return mean.sum(axis=1), (p * away * away).sum(axis=(1, 2))
+
+    def within(self, low: Ints, high: Ints) -> Events:
+        """The same without outcomes that no sum in ``low .. high`` (B,) has; they no longer add up to one.
+
+        An outcome above `high`, or one that leaves the others short of `low`, is impossible: without it a tilt reaches
+        sums that a single heavy event would jump over.
+        """
+        log_p = self.log_p
+        for _ in range(8):
+            possible = log_p > -math.inf
+            far = np.int64(2) ** 62
+            least = np.where(possible, self.values, far).min(axis=2, initial=far)
+            most = np.where(possible, self.values, 0).max(axis=2, initial=0)
+            below = self.values + (least.sum(axis=1)[:, None] - least)[:, :, None] <= high[:, None, None]
+            above = self.values + (most.sum(axis=1)[:, None] - most)[:, :, None] >= low[:, None, None]
+            kept = possible & below & above
+            kept |= ~kept.any(axis=2).all(axis=1)[:, None, None]  # no sum lies there: the caller finds out
+            if (kept | ~possible).all():
+                break
+            log_p = np.where(kept, log_p, -math.inf)
+        return Events(log_p, self.values)
+
+    def mirrored(self) -> Events:
+        """The events of ``most`` minus the sum."""
+        return Events(self.log_p, self.values.max(axis=1, keepdims=True, initial=0) - self.values)
+
+
+class Lattice(NamedTuple):
+    """The values ``step * (offset + 0), step * (offset + divisor), ...``, `size` of them."""
+
+    offset: int
+    divisor: int
+    size: int
+    step: float | None = None  # None: the values are integers
+
+    @property
+    def values(self) -> Any:
+        cells = self.offset + self.divisor * np.arange(self.size, dtype=np.int64)
+        return cells if self.step is None else cells * self.step
+
+    def value(self, cell: Any) -> Any:
+        """The value of a cell."""
+        at = self.offset + self.divisor * np.asarray(cell, np.int64)
+        return at if self.step is None else at * self.step
+
+    def place(self, x: Float64) -> Float64:
+        """In which cell a number lies; on a grid of real step, numbers within 1e-9 of a cell are in it."""
+        if self.step is None:
+            return np.asarray((x - self.offset) / self.divisor)
+        with np.errstate(over="ignore", invalid="ignore"):
+            place = (x / self.step - self.offset) / self.divisor
+            near = np.rint(place)
+            return np.where(np.abs(place - near) <= 1e-9 * (1.0 + np.abs(near)), near, place)
+
+
+def to_lattice(values: Ints, step: float | None = None) -> tuple[Ints, Lattice]:
+    """What outcomes add (n, O), as multiples of a common divisor from 0 on, and the lattice of the sums."""
+    least = values.min(axis=1, keepdims=True, initial=np.int64(2) ** 62) if values.size else values[:, :0]
+    above = values - least if values.size else values
+    divisor = max(int(np.gcd.reduce(above, axis=None)), 1) if above.size else 1
+    above = above // divisor
+    most = int(above.max(axis=1).sum()) if above.size else 0
+    return above, Lattice(int(least.sum()), divisor, most + 1, step)
+
+
+def log_outcomes(nu: Float64) -> Float64:
+    """Log-probabilities (..., 2) of 0 and 1, from log-odds."""
+    return np.stack([-softplus(nu), -softplus(-nu)], axis=-1)
+
+
+def shared_between_cells(log_p: Float64, weights: Float64, step: float) -> tuple[Float64, Ints, Ints]:
+    """Outcomes on a grid that keep every mean, from log-probabilities (..., n, O) and real values (n, O).
+
+    A value between two cells goes to both, in shares such that its mean stays. Returns the log-probabilities
+    (..., n, P), the cells (n, P) and which of the O outcomes each of the P belongs to.
+    """
+    down, up = cells_below_and_above(weights, step)
+    share = np.where(up > down, weights / step - down, 0.0)
+    with np.errstate(divide="ignore"):
+        parts = np.stack([np.log1p(-share), np.log(share)], axis=-1)
+    owner = np.repeat(np.arange(weights.shape[1]), 2)
+    used = np.asarray((share > 0.0).any(axis=0))  # outcomes that no event shares have one cell
+    kept = np.stack([np.ones_like(used), used], axis=-1).ravel()
+    spread = (log_p[..., None] + parts).reshape(*log_p.shape[:-1], -1)
+    cells = np.stack([down, up], axis=-1).reshape(len(weights), -1)
+    return spread[..., kept], cells[:, kept], owner[kept]
+
+
+def cells_below_and_above(weights: Float64, step: float) -> tuple[Ints, Ints]:
+    """Cells of a grid that enclose values; those within 1e-9 of a cell are taken to be on it."""
+    place = weights / step
+    near = np.rint(place)
+    on = np.abs(place - near) <= 1e-9 * (1.0 + np.abs(near))
+    down, up = np.where(on, near, np.floor(place)), np.where(on, near, np.ceil(place))
+    return down.astype(np.int64), up.astype(np.int64)
+
+
+def tilt_to(events: Events, wanted: Float64, *, near: float = 0.1) -> Float64:
+    """Tilts (B,) under which the sums have means within `near` standard deviations of `wanted` (B,).
+
+    Newton's method inside a bracket. A mean that no tilt has gives a large tilt towards it.
+    """
+    span = max(float(events.values.max(initial=1)), 1.0)
+    finite = np.where(events.log_p > -math.inf, events.log_p, 0.0)
+    reach = 50.0 + math.log(len(events.values) + 2.0) - finite.min(initial=0.0)
+    rows = len(events.log_p)
+    low, high, s = np.full(rows, -reach), np.full(rows, reach), np.zeros(rows)
+    active: Bools = np.ones(rows, bool)
+    for _ in range(_STEPS):
+        at = np.flatnonzero(active)
+        mean, variance = events.take(at).tilted(s[at])[0].moments()
+        gap = wanted[at] - mean
+        low[at], high[at] = np.where(gap > 0, s[at], low[at]), np.where(gap < 0, s[at], high[at])
+        longest = 3.0 * np.maximum(np.abs(s[at]), 3.0 / span)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            step = np.clip(gap / variance, -longest, longest)
+        new = s[at] + np.where(np.isfinite(step), step, 0.0)
+        inside = (new > low[at]) & (new < high[at])
+        new = np.where(inside, new, 0.5 * (low[at] + high[at]))
+        narrow = high[at] - low[at] < 1e-12 * (1e-300 + np.abs(s[at]))
+        done = (np.abs(gap) <= near * np.sqrt(variance)) | (new == s[at]) | narrow
+        s[at] = np.where(done, s[at], new)
+        active[at[done]] = False
+        if not active.any():
+            break
+    return s

@@ -1,0 +1,608 @@
+"""Expectations of functions of a sum of events, its probabilities and tails, and draws given such a function.
+
+Short sums, and those whose probabilities span more than a tilt can bring together, are exact: positive terms are added,
+in plain numbers or logarithms. Long ones are solved on windows under a tilt, and an answer counts only where its
+certificate holds. With u the law of the tilted sum and ``d(k) = f(k) exp(-s k)``, scaled to a largest value of 1,
+
+    |dZ| / Z  <=  ( min(e_1, e_max sum d) + exp(-KEPT) ) / Z,    Z = sum_k u(k) d(k),
+
+where e_1 and e_max bound the errors of u in the sum and in one cell. The message to an outcome is certified in the same
+way, relative to itself. What fails is asked in another way: a function of the sum is cut into
+pieces, whose expectations add up without cancellation, each under a tilt of its own; an outcome is conditioned on; and
+at last comes the exact tree. Certified is a relative error of 1e-10.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...arrays import Bools, Float64, Ints
+from ..log_sums import anchor, log_sum
+from .events import Events, tilt_to
+from .tree import KEPT, LOGS, PLAIN, WINDOWS, SumTree
+
+SHORT = 1024  # cells up to which the exact tree is quick enough for everything
+FEW = 4096  # configurations that are listed one by one
+CERTIFIED = 1e-10  # relative error that an answer may have
+_SURE = 5e-11  # of one probability
+_DEEPEST = 600.0  # nats: the rarest configuration, times the least f, is still a normal number
+_PIECES = 24  # of a function, before the exact tree is cheaper
+_SINGLE = 64  # outcomes that are conditioned on, one by one
+_LISTED = 1 << 36  # events times cells up to which possible sums are listed: a second
+_ROOM = 1 << 21  # cells of the rows that go into one tree
+_LOST = 2.0 * math.exp(-KEPT)
+
+
+class Weight(NamedTuple):
+    """A function f of the sum: `table` (B, most + 1) of logarithms or 1, in ``low .. high`` (B,); `edge` at `low`."""
+
+    low: Ints
+    high: Ints
+    edge: Float64 | None = None
+    table: Float64 | None = None
+
+    def take(self, rows: Any) -> Weight:
+        return Weight(*(None if x is None else x[rows] for x in self))  # type: ignore[arg-type]
+
+    def between(self, low: Ints, high: Ints) -> Weight:
+        edge = self.edge
+        if edge is not None:
+            edge = np.where(low <= self.low, edge, 0.0)
+        return Weight(np.maximum(low, self.low), np.minimum(high, self.high), edge, self.table)
+
+    def at(self, start: Ints, length: int) -> Float64:
+        """Log f (B, length) at the cells from `start` (B,) on."""
+        cells = start[:, None] + np.arange(length)
+        inside = (cells >= self.low[:, None]) & (cells <= self.high[:, None])
+        if self.table is None:
+            out = np.where(inside, 0.0, -math.inf)
+        else:
+            last = self.table.shape[1] - 1
+            inside &= (cells >= 0) & (cells <= last)
+            out = np.where(inside, np.take_along_axis(self.table, np.clip(cells, 0, last), axis=1), -math.inf)
+        if self.edge is not None:
+            out = np.where(cells == self.low[:, None], out + self.edge[:, None], out)
+        return out
+
+
+def weight_of_table(log_f: Float64) -> Weight:
+    """The function with logarithms (B, most + 1)."""
+    possible = log_f > -math.inf
+    first = possible.argmax(axis=1)
+    last = log_f.shape[1] - 1 - possible[:, ::-1].argmax(axis=1)
+    return Weight(first, np.where(possible.any(axis=1), last, -1), None, log_f)
+
+
+class Expectation(NamedTuple):
+    """Log E[f] (B,), and the log-probabilities (B, n, O) of all outcomes given f."""
+
+    log_mean: Float64
+    log_outcomes: Float64 | None
+
+
+def expectation(events: Events, f: Weight, *, outcomes: bool) -> Expectation:
+    """E[f] and, if asked for, what f says about the outcomes of every event.
+
+    Notes
+    -----
+    Cost: near-linear in the number of events and the cells that matter, O(most^2) at worst.
+    Accuracy: 1e-10, relative, of E[f] and of every probability.
+    """
+    batch, n, width = events.log_p.shape
+    log_mean = np.full(batch, -math.inf)
+    found = np.full((batch, n, width), -math.inf) if outcomes else None
+
+    def put(rows: Any, answer: Expectation) -> None:
+        log_mean[rows] = answer.log_mean
+        if found is not None:
+            assert answer.log_outcomes is not None
+            found[rows] = answer.log_outcomes
+
+    if n and width**n <= FEW and events.most > SHORT:
+        put(slice(None), _listed(events, f, outcomes))
+    elif events.most <= SHORT or n < 2:
+        put(slice(None), _exact(events, f, outcomes))
+    else:
+        room = max(1, _ROOM // (events.most + 2 * n))
+        for start in range(0, batch, room):
+            rows = np.arange(start, min(batch, start + room))
+            answer, _, bound = _on_windows(events.take(rows), f.take(rows), outcomes)
+            put(rows, answer)
+            for row in rows[~(bound <= CERTIFIED)].tolist():
+                one = np.array([row])
+                put(one, _in_pieces(events.take(one), f.take(one), outcomes))
+    return Expectation(log_mean, found)
+
+
+def _exact(events: Events, f: Weight, outcomes: bool) -> Expectation:
+    """By adding positive terms: in plain numbers where they have the range, in logarithms otherwise."""
+    log_p, length = events.log_p, events.most + 1
+    log_f = f.at(np.zeros(len(log_p), np.int64), length)
+    scale = anchor(log_f)
+    least = np.where(log_f > -math.inf, log_f - scale, 0.0).min(axis=1, initial=0.0)
+    rarest = np.where(log_p > -math.inf, log_p, 0.0).min(axis=2, initial=0.0)
+    plain = rarest.sum(axis=1) + least > -_DEEPEST
+    log_mean, found = np.full(len(log_p), -math.inf), np.full(log_p.shape, -math.inf)
+    for numbers, rows in ((PLAIN, np.flatnonzero(plain)), (LOGS, np.flatnonzero(~plain))):
+        for part in np.array_split(rows, max(1, len(rows) * length // _ROOM)):
+            if not len(part):
+                continue
+            some = log_f[part] - scale[part]
+            if not len(events.values):
+                log_mean[part] = some[:, 0] + scale[part, 0]
+                continue
+            tree = SumTree(events.take(part), numbers, keep=outcomes)
+            law, with_logs = tree.root.law[:, 0], numbers == LOGS
+            with np.errstate(divide="ignore"):
+                total = log_sum(law + some) if with_logs else np.log((law * np.exp(some)).sum(axis=1))
+                log_mean[part] = total + scale[part, 0]
+                if outcomes:
+                    given, _ = tree.outcome_messages(some if with_logs else np.exp(some))
+                    found[part] = _normalised(log_p[part] + (given if with_logs else np.log(given)))
+    return Expectation(log_mean, found if outcomes else None)
+
+
+def _normalised(log_joint: Float64) -> Float64:
+    """Log-probabilities of the outcomes of every event; of no meaning where there is none."""
+    total = log_sum(log_joint, keepdims=True)
+    return log_joint - np.where(np.isfinite(total), total, 0.0)
+
+
+def _listed(events: Events, f: Weight, outcomes: bool) -> Expectation:
+    """All configurations, for a few events of large values."""
+    chosen, sums, log_p = configurations(events)
+    log_f = np.concatenate([f.at(np.full(len(log_p), k), 1) for k in sums.tolist()], axis=1)
+    log_mean = log_sum(log_p + log_f)
+    if not outcomes:
+        return Expectation(log_mean, None)
+    width = events.values.shape[1]
+    joint = [
+        log_sum(np.where(chosen[:, i] == o, log_p + log_f, -math.inf))
+        for i in range(len(events.values))
+        for o in range(width)
+    ]
+    return Expectation(log_mean, _normalised(np.stack(joint, axis=1).reshape(events.log_p.shape)))
+
+
+def configurations(events: Events) -> tuple[Ints, Ints, Float64]:
+    """Which outcomes (C, n), their sums (C,) and log-probabilities (B, C)."""
+    n, width = events.values.shape
+    chosen = np.indices((width,) * n).reshape(n, -1).T
+    each = np.arange(n)
+    return chosen, events.values[each, chosen].sum(axis=1), events.log_p[:, each, chosen].sum(axis=2)
+
+
+# -- on windows ----------------------------------------------------------------------------------------------------
+
+
+def _on_windows(
+    events: Events, f: Weight, outcomes: bool, retry: bool = True
+) -> tuple[Expectation, Float64, Float64]:
+    """Answers under one tilt per row, upper bounds of log E[f], and bounds of the relative errors."""
+    kept = events.within(f.low, f.high)
+    central, _ = kept.tilted(np.zeros(len(f.low)))
+    mean, variance = central.moments()
+    wanted = np.clip(mean, f.low, f.high) if f.table is None else _likely_sum(kept, f, mean)
+    s = np.where(np.abs(wanted - mean) <= 0.1 * np.sqrt(variance), 0.0, tilt_to(kept, wanted))
+    for attempt in range(3):
+        tilted, log_scale = kept.tilted(s)
+        last = f.table is None or attempt == 2
+        tree = SumTree(tilted, WINDOWS, keep=outcomes and last)
+        law, start = tree.root.law[:, 0], tree.root.start[:, 0]
+        cells = start[:, None] + np.arange(law.shape[1])
+        log_d = f.at(start, law.shape[1]) - s[:, None] * cells
+        top = anchor(log_d)
+        d = np.exp(log_d - top)
+        z = (law * d).sum(axis=1)
+        if last:
+            break
+        mean, variance = tilted.moments()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            middle = (law * d * cells).sum(axis=1) / z
+        s = np.where(
+            np.isfinite(middle), tilt_to(kept, np.where(np.isfinite(middle), middle, mean), near=0.05), s
+        )
+    error = np.minimum(np.sqrt(tree.root.error[:, 0]), tree.root.peak_error[:, 0] * d.sum(axis=1)) + _LOST
+    if f.table is not None:
+        error = error + _outside(tree, f, s, top[:, 0])
+    scale = log_scale + top[:, 0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = np.where(z > 0.0, error / z, math.inf) + 16.0 * 2.0**-53
+        log_mean, most = np.log(z) + scale, np.log(z + error) + scale
+    empty = (f.low > f.high) | ~(log_d > -math.inf).any(axis=1)
+    bound = np.where(empty & (f.table is None), 0.0, bound)
+    if not outcomes:
+        return Expectation(log_mean, None), most, bound
+    message, noise = tree.outcome_messages(d)
+    possible = kept.log_p > -math.inf
+    with np.errstate(divide="ignore", invalid="ignore"):
+        off = np.where(
+            possible,
+            (noise[:, :, None] + error[:, None, None] * (f.table is not None) + _LOST) / message,
+            0.0,
+        )
+        joint = tilted.log_p + np.log(message)
+    joint = np.where(possible, joint, -math.inf) - np.log(np.where(z > 0, z, 1.0))[:, None, None]
+    doubtful = np.argwhere(~(off <= CERTIFIED))
+    if retry and 0 < len(doubtful) <= _SINGLE and (bound <= CERTIFIED).all():
+        for row, i, o in doubtful.tolist():
+            joint[row, i, o] = events.log_p[row, i, o] - log_mean[row] + _given_outcome(events, f, row, i, o)
+            off[row, i, o] = 0.0
+    bound = np.maximum(bound, np.where(np.isnan(off), math.inf, off).max(axis=(1, 2), initial=0.0))
+    return Expectation(log_mean, _normalised(joint)), most, bound
+
+
+def _given_outcome(events: Events, f: Weight, row: int, i: int, o: int) -> float:
+    """Log E[f] given one outcome of one event, by a pass of its own."""
+    log_p = np.array(events.log_p[[row]])
+    log_p[0, i] = -math.inf
+    log_p[0, i, o] = 0.0
+    one = Events(log_p, events.values)
+    found, _, bound = _on_windows(one, f.take([row]), False)
+    if not bound[0] <= CERTIFIED:
+        found = _in_pieces(one, f.take([row]), False)
+    return float(found.log_mean[0])
+
+
+def _likely_sum(events: Events, f: Weight, mean: Float64) -> Float64:
+    """About where ``f(k) P(X = k)`` is largest, by the Chernoff rate of the sum on a grid of tilts."""
+    assert f.table is not None
+    span = max(float(events.values.max(initial=1)), 1.0)
+    tilts = np.concatenate([[0.0], *([x, -x] for x in 3.0 ** np.arange(-7, 8) * 3.0 / span)])
+    order = np.argsort(tilts)
+    known = []
+    for s in tilts[order]:
+        tilted, log_scale = events.tilted(np.full(len(mean), s))
+        at = tilted.moments()[0]
+        known.append((at, s * at - log_scale))
+    points, rates = np.stack([k[0] for k in known], 1), np.stack([k[1] for k in known], 1)
+    cells = np.arange(f.table.shape[1])
+    log_f = f.at(np.zeros(len(mean), np.int64), len(cells))
+    scores = [row - np.interp(cells, *rate) for row, rate in zip(log_f, zip(points, rates))]
+    return np.array([float(np.argmax(score)) for score in scores])
+
+
+def _outside(tree: SumTree, f: Weight, s: Float64, top: Float64) -> Float64:
+    """Bound on the share of E[f] outside the window of the root, by Chernoff's inequality in every cell."""
+    root = tree.root
+    if root.bounds is None:
+        return np.zeros(len(s))
+    assert f.table is not None
+    cells = np.arange(f.table.shape[1])
+    log_d = f.at(np.zeros(len(s), np.int64), len(cells)) - s[:, None] * cells - top[:, None]
+    chance = np.min(root.bounds[:, 0, :, None] - tree._arguments[:, None] * cells, axis=1)
+    first = root.start[:, :1]
+    beyond = (cells < first) | (cells >= first + root.length)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.where(beyond, np.exp(np.minimum(chance, 0.0) + log_d), 0.0).sum(axis=1))
+
+
+def _in_pieces(events: Events, f: Weight, outcomes: bool) -> Expectation:
+    """One row whose function of the sum is cut into pieces until every one is certified; at last the exact tree."""
+    low, high = (int(x[0]) for x in events.extremes())
+    todo = [(max(low, int(f.low[0])), min(high, int(f.high[0])))]
+    done: list[Expectation] = []
+    best, dropped, tried = -math.inf, -math.inf, 0
+    while todo and tried <= _PIECES:
+        first, last = todo.pop()
+        if first > last:
+            continue
+        tried += 1
+        piece = f.between(np.array([first]), np.array([last]))
+        answer, most, bound = _on_windows(events, piece, outcomes)
+        if bound[0] <= CERTIFIED:
+            done.append(answer)
+            best = float(np.logaddexp(best, answer.log_mean[0]))
+        elif most[0] < best - 30.0:
+            dropped = float(np.logaddexp(dropped, most[0]))
+        else:
+            if first == last:
+                return _exact(events, f, outcomes)
+            middle = (first + last) // 2
+            near = [(first, middle), (middle + 1, last)]
+            todo.extend(near if low - first > last - high else near[::-1])
+    if todo or not done:
+        return _exact(events, f, outcomes)
+    log_mean = log_sum(np.stack([a.log_mean for a in done]), axis=0)
+    if not outcomes:
+        return Expectation(log_mean, None)
+    parts = [a.log_outcomes + a.log_mean[:, None, None] for a in done if a.log_outcomes is not None]
+    joint = reduce(np.logaddexp, parts)
+    if (
+        joint[events.log_p > -math.inf] + math.log(CERTIFIED) < dropped
+    ).any():  # rare outcomes may live in what was dropped
+        return _exact(events, f, outcomes)
+    return Expectation(log_mean, _normalised(joint))
+
+
+# -- the law -------------------------------------------------------------------------------------------------------
+
+
+class Stretch(NamedTuple):
+    """What one tilted pass says: logs of P(X = k), P(X <= k) and P(X >= k) from `first` on, and which are certified."""
+
+    first: int
+    log_p: Float64
+    sure: Bools
+    below: Float64
+    sure_below: Bools
+    above: Float64
+    sure_above: Bools
+    peak: float  # bounds of the absolute errors of one cell and of a tail, where there is no tilt
+    ones: float
+
+
+@dataclass(eq=False)
+class SumLaw:
+    """The law of one sum, computed where it is asked for."""
+
+    events: Events
+    _stretches: list[Stretch] = field(default_factory=list)
+    _whole: Float64 | None = None
+
+    @property
+    def central(self) -> Stretch:
+        """The pass without a tilt."""
+        if not self._stretches:
+            self._stretches.append(self._pass(np.zeros(1)))
+        return self._stretches[0]
+
+    def _pass(self, s: Float64) -> Stretch:
+        tilted, log_scale = self.events.tilted(s)
+        root = SumTree(tilted, WINDOWS, keep=False).root
+        law, first, tilt = root.law[0, 0], int(root.start[0, 0]), float(s[0])
+        peak, ones = float(root.peak_error[0, 0]), math.sqrt(float(root.error[0, 0])) + _LOST
+        with np.errstate(divide="ignore"):
+            logs = np.log(law)
+        cells = first + np.arange(len(law))
+        moved = logs - tilt * cells + log_scale[0]
+        sure = law > max(peak, 1e-250) / _SURE if peak else law > 1e-250
+        below, above = moved, moved
+        sure_below = sure_above = np.zeros(len(law), bool)
+        if tilt >= 0.0:
+            above = np.logaddexp.accumulate(moved[::-1])[::-1]
+            slope = min(ones, peak / -math.expm1(-tilt) if tilt else math.inf) + (_LOST if tilt else 0.0)
+            sure_above = above + tilt * cells - log_scale[0] > math.log(max(slope, 1e-250) / _SURE)
+        if tilt <= 0.0:
+            below = np.logaddexp.accumulate(moved)
+            slope = min(ones, peak / -math.expm1(tilt) if tilt else math.inf) + (_LOST if tilt else 0.0)
+            sure_below = below + tilt * cells - log_scale[0] > math.log(max(slope, 1e-250) / _SURE)
+        return Stretch(first, moved, sure, below, sure_below, above, sure_above, peak + _LOST, ones)
+
+    def _look(self, which: str, cells: Ints, out: Float64, todo: Bools, stretch: Stretch) -> None:
+        values, sure = {
+            "at": (stretch.log_p, stretch.sure),
+            "below": (stretch.below, stretch.sure_below),
+            "above": (stretch.above, stretch.sure_above),
+        }[which]
+        place = cells - stretch.first
+        here = todo & (place >= 0) & (place < len(values))
+        here[here] = sure[place[here]]
+        out[here] = values[place[here]]
+        todo[here] = False
+
+    def ask(self, which: str, cells: Ints) -> Float64:
+        """Log P(X = k), P(X <= k) or P(X >= k) for "at", "below" or "above" at cells (m,), to 1e-10."""
+        low, high = (int(x[0]) for x in self.events.extremes())
+        out = np.full(cells.shape, -math.inf)
+        todo = (cells >= low) & (cells <= high)
+        if which != "at":
+            sure = cells >= high if which == "below" else cells <= low
+            out[sure], todo = 0.0, todo & ~sure
+        self.central  # noqa: B018 - the first stretch
+        for stretch in self._stretches:
+            self._look(which, cells, out, todo, stretch)
+        mean = float(self.events.moments()[0][0])
+        while todo.any():
+            left = np.flatnonzero(todo)
+            # the nearest to the mean first; a third of a reach beyond it, so that its neighbours are served as well
+            order = left[np.argsort(np.abs(cells[left] - mean), kind="stable")]
+            target = order[min(len(order) - 1, self._reach // 3)] if which == "at" else order[0]
+            before = int(todo.sum())
+            for k in {int(cells[target]), int(cells[order[0]])}:
+                stretch = self._pass(tilt_to(self.events, np.array([float(k)])))
+                self._stretches.append(stretch)
+                self._look(which, cells, out, todo, stretch)
+                if int(todo.sum()) < before:
+                    break
+            if int(todo.sum()) == before:
+                if which == "at" and len(self.events.values) * self.events.most <= _LISTED:
+                    todo &= reachable(self.events)[np.where(todo, cells, 0)]
+                out[todo] = self._exactly(which, cells[todo])
+                break
+        return out
+
+    def rough(self, which: str, cell: int) -> tuple[float, float]:
+        """A probability (tails include the cell) and a bound of its absolute error, without another pass."""
+        at, out, todo = np.array([cell]), np.zeros(1), np.ones(1, bool)
+        central = self.central
+        for stretch in self._stretches:
+            self._look(which, at, out, todo, stretch)
+            if not todo[0]:
+                return math.exp(float(out[0])), 0.0
+        values = {"at": central.log_p, "below": central.below, "above": central.above}[which]
+        place = cell - central.first
+        if 0 <= place < len(values):
+            return math.exp(float(values[place])), central.peak if which == "at" else central.ones
+        full = (place < 0) == (which == "above")
+        return float(full and which != "at"), _LOST
+
+    @property
+    def _reach(self) -> int:
+        return int(self._stretches[-1].sure.sum())
+
+    def _exactly(self, which: str, cells: Ints) -> Float64:
+        """What no tilt reaches."""
+        if which == "at" and len(cells) > _SINGLE:
+            return self._table()[cells]
+        one = [np.array([c]) for c in cells.tolist()]
+        none, all_of = np.zeros(1, np.int64), np.array([self.events.most])
+        ends = [(c if which != "below" else none, c if which != "above" else all_of) for c in one]
+        return np.array([expectation(self.events, Weight(*e), outcomes=False).log_mean[0] for e in ends])
+
+    def _table(self) -> Float64:
+        if self._whole is None:
+            self._whole = SumTree(self.events, LOGS, keep=False).root.law[0, 0]
+        return self._whole
+
+    def side(self, which: str, cells: Ints) -> Float64:
+        """Log P(X <= k) or P(X > k) for "below" or "above", by the smaller of the two sides."""
+        left = cells < float(self.events.moments()[0][0])
+        out = np.empty(cells.shape)
+        for here, own, ask in ((left, "below", cells), (~left, "above", cells + 1)):
+            found = self.ask(own, ask[here])
+            if own != which:
+                with np.errstate(divide="ignore"):
+                    found = np.log1p(-np.exp(np.minimum(found, 0.0)))
+            out[here] = found
+        return np.minimum(out, 0.0)
+
+    def quantile(self, level: float, upper: bool) -> int:
+        """First cell with P(X <= k) >= level, or P(X > k) <= level if `upper`; levels are attained up to 1e-10."""
+        log_level = math.log(level)
+        stretch = self._stretch_around(log_level, upper)
+        if stretch is None:
+            low, high = (int(x[0]) for x in self.events.extremes())
+            low -= 1
+            while high - low > 1:
+                k = (low + high) // 2
+                tail = float(
+                    self.ask("above", np.array([k + 1]))[0] if upper else self.ask("below", np.array([k]))[0]
+                )
+                reached = tail <= log_level + CERTIFIED if upper else tail >= log_level - CERTIFIED
+                low, high = (low, k) if reached else (k, high)
+            return high
+        if upper:  # P(X > k) = P(X >= k + 1)
+            past = np.append(stretch.above[1:], -math.inf)
+            return stretch.first + int(np.searchsorted(-past, -log_level - CERTIFIED))
+        return stretch.first + int(np.searchsorted(stretch.below, log_level - CERTIFIED))
+
+    def _stretch_around(self, log_level: float, upper: bool) -> Stretch | None:
+        """A pass whose tail (P(X >= k) if `upper`) is certified on both sides of a level, if there is one."""
+
+        def holds(stretch: Stretch) -> bool:
+            tail, sure = (stretch.above, stretch.sure_above) if upper else (stretch.below, stretch.sure_below)
+            known = tail[sure]
+            return len(known) > 1 and bool(known.min() < log_level - 1e-9 and known.max() > log_level + 1e-9)
+
+        self.central  # noqa: B018 - the first stretch
+        for stretch in self._stretches:
+            if holds(stretch):
+                return stretch
+        low, high = 0.0, 50.0 / max(math.sqrt(float(self.events.moments()[1][0])), 1e-9)
+        sign = 1.0 if upper else -1.0
+        for _ in range(60):  # the tilt whose saddle point has this tail
+            s = 0.5 * (low + high)
+            tilted, log_scale = self.events.tilted(np.array([sign * s]))
+            mean, variance = (float(x[0]) for x in tilted.moments())
+            tail = (
+                float(log_scale[0]) - sign * s * mean - math.log(1.0 + s * math.sqrt(2 * math.pi * variance))
+            )
+            low, high = (s, high) if tail > log_level else (low, s)
+            if high - low < 0.05 * high:
+                break
+        for factor in (1.0, 0.7, 1.4):
+            self._stretches.append(self._pass(np.array([sign * s * factor])))
+            if holds(self._stretches[-1]):
+                return self._stretches[-1]
+        return None
+
+
+def log_table(events: Events) -> Float64:
+    """Log pmf (B, most + 1); -inf exactly at impossible sums.
+
+    Notes
+    -----
+    Cost: short sums are added exactly, O(most^2); long ones take one tilted pass for every few standard deviations.
+    Accuracy: 1e-10, relative, in every cell.
+    """
+    batch, n, width = events.log_p.shape
+    length = events.most + 1
+    if length == 1 or not n:
+        return np.zeros((batch, 1)) + (log_sum(events.log_p).sum(axis=1)[:, None] if n else 0.0)
+    out = np.full((batch, length), -math.inf)
+    if length - 1 > SHORT and width**n <= FEW:
+        _, sums, log_p = configurations(events)
+        for at, logs in zip(sums.tolist(), log_p.T):
+            out[:, at] = np.logaddexp(out[:, at], logs)
+        return out
+    rarest = np.where(events.log_p > -math.inf, events.log_p, 0.0).min(axis=2).sum(axis=1)
+    plain = rarest > -_DEEPEST
+    if length - 1 > 4 * SHORT or (length - 1 > SHORT and not plain.all()):
+        for row in range(batch):
+            out[row] = _long_table(events.take([row]))
+        return out
+    for numbers, rows in ((PLAIN, np.flatnonzero(plain)), (LOGS, np.flatnonzero(~plain))):
+        for part in np.array_split(rows, max(1, len(rows) * length // _ROOM)):
+            if len(part):
+                law = SumTree(events.take(part), numbers, keep=False).root.law[:, 0]
+                with np.errstate(divide="ignore"):
+                    out[part] = law if numbers == LOGS else np.log(law)
+    return out
+
+
+def _long_table(events: Events) -> Float64:
+    """One row, by tilts; both ends exactly, because tilts to them are steep and reach little."""
+    length, cap = events.most + 1, SHORT // 4
+    out = np.full(length, -math.inf)
+    out[: cap + 1] = SumTree(events, LOGS, keep=False, cap=cap).root.law[0, 0]
+    out[length - cap - 1 :] = SumTree(events.mirrored(), LOGS, keep=False, cap=cap).root.law[0, 0, ::-1]
+    inner = np.arange(cap + 1, length - cap - 1)
+    inner = inner[reachable(events)[inner]]
+    out[inner] = SumLaw(events).ask("at", inner)
+    return out
+
+
+def reachable(events: Events) -> Bools:
+    """Which sums of one row are possible, (most + 1,), by whole words of bits."""
+    bits = 1
+    for log_p, values in zip(events.log_p[0], events.values.tolist()):
+        bits = reduce(lambda a, b: a | b, [bits << v for v, p in zip(values, log_p) if p > -math.inf], 0)
+    length = events.most + 1
+    packed = np.frombuffer(bits.to_bytes(length // 8 + 1, "little"), np.uint8)
+    return np.unpackbits(packed, bitorder="little")[:length].astype(bool)
+
+
+# -- draws ---------------------------------------------------------------------------------------------------------
+
+
+def draw(events: Events, f: Weight, count: int, rng: np.random.Generator) -> Ints:
+    """Outcomes (count, B, n) of all events, drawn with weight f of the sum; E[f] must be positive."""
+    batch, n = events.log_p.shape[:2]
+    out = np.zeros((count, batch, n), np.int64)
+    for row in range(batch) if n else ():
+        out[:, row] = _draw_row(events.take([row]), f.take([row]), count, rng)
+    return out
+
+
+def _draw_row(events: Events, f: Weight, count: int, rng: np.random.Generator) -> Ints:
+    kept = events.within(f.low, f.high)
+    if events.most <= SHORT:
+        tree, s = SumTree(kept, LOGS), np.zeros(1)
+    else:
+        posterior = expectation(events, f, outcomes=True).log_outcomes
+        assert posterior is not None
+        mean = (np.exp(posterior) * events.values).sum(axis=(1, 2))
+        s = tilt_to(kept, mean)
+        tree = SumTree(kept.tilted(s)[0], WINDOWS)
+    root = tree.root
+    start, law = root.start[:, 0], root.law[:, 0]
+    with np.errstate(divide="ignore"):
+        logs = law if tree.numbers == LOGS else np.log(np.where(law > 10.0 * root.peak_error, law, 0.0))
+    cells = int(start[0]) + np.arange(law.shape[1])
+    log_weight = logs[0] + f.at(start, law.shape[1])[0] - s[0] * cells
+    upto = np.cumsum(np.exp(log_weight - anchor(log_weight)))
+    out, left = np.full((count, len(events.values)), -1, np.int64), np.arange(count)
+    while len(left):
+        at = np.searchsorted(upto, rng.random(len(left)) * upto[-1], side="right")
+        total = cells[np.minimum(at, np.searchsorted(upto, upto[-1], side="left"))]
+        out[left] = tree.draw(total[:, None], rng)[:, 0]
+        left = left[
+            (out[left] < 0).any(axis=1)
+        ]  # rounding of a transform has left nothing: about once in 10^13
+    return out

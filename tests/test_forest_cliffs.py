@@ -1,0 +1,215 @@
+"""Forests whose rare states, hubs, tables or weights are out of the reach of transforms."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from oracle_chains import log_space_chain
+from tallytree import config
+from tallytree.engine.forest import ladder
+from tallytree.engine.forest.arithmetic import ARITHMETICS, LogSpace, Tiled
+
+INF = math.inf
+native_only = pytest.mark.skipif(config._extension is None, reason="the compiled engine is not there")
+
+
+def star(n, theta, table, coupling):
+    pairs = np.stack([np.zeros(n - 1, int), np.arange(1, n)], -1)
+    return tt.CountModel(theta, table, edges=tt.Forest(pairs, np.tile(coupling, (n - 1, 1, 1))))
+
+
+def path(theta, tables, table):
+    n = len(theta)
+    pairs = np.stack([np.arange(n - 1), np.arange(1, n)], -1)
+    return tt.CountModel(theta, table, edges=tt.Forest(pairs, tables))
+
+
+def star_odds(theta, log_f, coupling):
+    """Log-odds of a star: two models without edges, one for each state of the hub."""
+    log_z, odds = [], []
+    for hub in (0, 1):
+        nu = theta[1:] + coupling[hub, 1] - coupling[hub, 0]
+        constant = (len(theta) - 1) * coupling[hub, 0] + hub * theta[0]
+        mean, message, _ = log_space_chain(nu, log_f[hub : len(theta) + hub])
+        log_z.append(mean + np.logaddexp(0.0, nu.astype(np.longdouble)).sum() + constant)
+        odds.append(nu + message)
+    share = np.array(log_z)[:, None] - np.logaddexp(*log_z)
+    on = np.logaddexp(*(share + -np.logaddexp(0.0, -np.array(odds))))
+    off = np.logaddexp(*(share + -np.logaddexp(0.0, np.array(odds))))
+    return np.concatenate([[log_z[1] - log_z[0]], on - off])
+
+
+def arithmetic_of(model):
+    return ARITHMETICS[int(model._solver.sums.arithmetic[0])]
+
+
+def path_odds(theta, tables, log_f):
+    """Log-odds of a path by sums over its states and counts from both ends, logarithms in extended precision."""
+    n, real = len(theta), np.longdouble
+    leaf = np.stack([np.zeros(n, real), theta.astype(real)], -1)
+    tables, log_f = tables.astype(real), log_f.astype(real)
+
+    def counted(row, by):
+        """Weights (state, count) with the vertex itself in the count."""
+        out = row.copy()
+        out[1] = -INF
+        out[1, max(by, 0) : n + 1 + min(by, 0)] = row[1, max(-by, 0) : n + 1 - max(by, 0)]
+        return out
+
+    with np.errstate(invalid="ignore"):
+        ahead = np.full((n, 2, n + 1), -INF, real)  # the vertices up to i, given the state of i
+        ahead[0, :, 0] = leaf[0]
+        ahead[0] = counted(ahead[0], 1)
+        for i in range(1, n):
+            row = np.logaddexp(
+                ahead[i - 1, 0] + tables[i - 1, 0][:, None], ahead[i - 1, 1] + tables[i - 1, 1][:, None]
+            )
+            ahead[i] = counted(row + leaf[i][:, None], 1)
+        behind = np.broadcast_to(
+            log_f, (2, n + 1)
+        ).copy()  # what follows i, given its state and the count so far
+        odds = np.empty(n)
+        for i in reversed(range(n)):
+            both = ahead[i] + behind
+            top = both.max()
+            total = np.log(np.exp(both - both.max(-1, keepdims=True)).sum(-1)) + both.max(-1)
+            odds[i] = float(total[1] - total[0]) if top > -INF else np.nan
+            if i:
+                row = counted(behind + leaf[i][:, None], -1)
+                behind = np.logaddexp(tables[i - 1, :, :1] + row[0], tables[i - 1, :, 1:] + row[1])
+    return odds
+
+
+def close(model, odds):
+    error = np.abs(model.posterior_logits - odds)
+    assert (error <= np.maximum(1e-9, 1e-10 * np.abs(odds))).all(), f"off by {error.max():.2g}"
+    assert (error <= model.error_bound + 1e-14 * (1.0 + np.abs(odds))).all()
+
+
+TABLES = {
+    "exactly": lambda n: np.where(np.arange(n + 1) == n // 10, 0.0, -INF),
+    "convex": lambda n: 0.05 * (np.arange(n + 1.0) - n / 3) ** 2,
+    "spike": lambda n: np.where(np.arange(n + 1) == n - 3, 3000.0, 0.0),
+    "gaussian": lambda n: -0.5 * ((np.arange(n + 1) - n / 3) / 3.0) ** 2,
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_hub_that_moves_the_count_is_two_models_without_it(table, monkeypatch):
+    monkeypatch.setattr(ladder, "SMALL", 0)
+    monkeypatch.setattr(ladder, "LONG", 0)
+    n = 300
+    theta, log_f = np.random.default_rng(1).normal(size=n), TABLES[table](n)
+    coupling = np.array([[1.5, 0.0], [0.0, 1.5]])
+    close(star(n, theta, log_f, coupling), star_odds(theta, log_f, coupling))
+
+
+HARD = {
+    "cauchy": lambda n, rng: np.where(
+        np.arange(n) % 30 == 7, 300.0 * rng.standard_cauchy(n), rng.normal(size=n)
+    ),
+    "sd 100": lambda n, rng: 100.0 * rng.normal(size=n),
+    "sd 10^4": lambda n, rng: 1e4 * rng.normal(size=n),
+    "sorted": lambda n, rng: np.linspace(-700.0, 700.0, n),
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("weights", HARD)
+def test_hard_weights_on_a_path_stay_in_the_contract(weights, table, monkeypatch):
+    monkeypatch.setattr(ladder, "SMALL", 0)
+    monkeypatch.setattr(ladder, "LONG", 0)
+    n, rng = 200, np.random.default_rng(2)
+    theta, tables, log_f = HARD[weights](n, rng), rng.normal(size=(n - 1, 2, 2)), TABLES[table](n)
+    close(path(theta, tables, log_f), path_odds(theta, tables, log_f))
+
+
+@native_only
+@pytest.mark.parametrize("weights", HARD)
+def test_no_logarithms_are_needed_for_hard_weights(weights):
+    n, rng = 3000, np.random.default_rng(3)
+    model = path(HARD[weights](n, rng), rng.normal(size=(n - 1, 2, 2)), tt.exactly(n // 10))
+    assert arithmetic_of(model) is not LogSpace
+    hub = star(n, rng.normal(size=n), tt.exactly(n // 10), np.eye(2))
+    assert arithmetic_of(hub) is Tiled
+
+
+# -- products ----------------------------------------------------------------------------------------------------
+
+SMOOTH = {**TABLES, "random": lambda n: np.random.default_rng(4).normal(size=n + 1)}
+
+
+@pytest.mark.parametrize("table", SMOOTH)
+@pytest.mark.parametrize("hub", [False, True])
+def test_products_are_those_of_conditional_models(table, hub):
+    n, rng = 600, np.random.default_rng(5)
+    theta, log_f = rng.normal(size=n), SMOOTH[table](n)
+    theta[[5, 40, 333]] = [-200.0, 35.0, 1000.0]
+    tables = rng.normal(size=(n - 1, 2, 2))
+    model = star(n, theta, log_f, np.eye(2)) if hub else path(theta, tables, log_f)
+    v = np.zeros(n)
+    v[[7, 40, 41, 500]] = [1.0, -2.0, 0.5, 1.5]
+    place = np.flatnonzero(v)
+    exact = v[place] @ model.covariance(place)
+    p = model.marginals
+    allowed = 1e-10 * 2.0 * np.sqrt(p * (1.0 - p)) + 1e-9 * np.abs(exact) + 1e-14
+    assert (np.abs(model.hessian_vector_product(v).logits - exact) <= allowed).all()
+
+
+def test_along_the_count_that_is_fixed_nothing_moves():
+    n = 600
+    model = star(n, np.random.default_rng(6).normal(size=n), tt.exactly(60), np.eye(2))
+    moved = model.hessian_vector_product(np.ones(n))
+    assert not moved.logits.any()
+    assert not np.asarray(moved.tables[0]).any()
+
+
+# -- large numbers that cancel -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [40, 1000])
+def test_tables_that_override_huge_log_odds_leave_all_digits(n):
+    rng = np.random.default_rng(8)
+    huge = np.round(1e5 * rng.normal(size=n))
+    huge[0] = 0.0
+    small = np.round(2.0**16 * rng.normal(size=(n - 1, 2, 2))) / 2.0**16  # so that all sums below are exact
+    tables = small.copy()
+    tables[:, :, 1] -= huge[1:, None]
+    plain, same = (path(*x, tt.exactly(n // 4)) for x in ((np.zeros(n), small), (huge, tables)))
+    y = plain.sample(3, rng=0)
+    np.testing.assert_allclose(same.log_prob(y), plain.log_prob(y), rtol=1e-10)
+    np.testing.assert_allclose(same.log_partition, plain.log_partition, rtol=1e-10)
+
+
+@native_only
+def test_divergences_of_near_models_need_no_logarithms():
+    n, rng = 3000, np.random.default_rng(9)
+    theta, tables, v = rng.normal(size=n), rng.normal(size=(n - 1, 2, 2)), rng.normal(size=n)
+    model = path(theta, tables, tt.exactly(n // 10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tt.SlowWarning)
+        near = model.kl_divergence(path(theta + 1e-5 * v, tables, tt.exactly(n // 10)))
+        shifted = model.kl_divergence(path(theta + 1.0, tables, tt.exactly(n // 10)))
+    assert near == pytest.approx(0.5e-10 * v @ model.hessian_vector_product(v).logits, rel=1e-4)
+    assert abs(shifted) < 1e-15
+
+
+@native_only
+def test_work_in_quadratic_time_is_announced(monkeypatch):
+    n = 8000
+    chain = tt.ChainModel(np.random.default_rng(10).normal(size=(n, 2)), np.zeros((2, 2)), tt.exactly(n // 3))
+
+    class Enough(Exception):
+        pass
+
+    def stop(*_):
+        raise Enough
+
+    monkeypatch.setattr("tallytree.engine.forest.tangent._expectations", stop)
+    with pytest.warns(tt.SlowWarning, match="pairs of counts"), pytest.raises(Enough):
+        chain.hessian_vector_product(np.ones((n, 2)))

@@ -1,0 +1,68 @@
+"""Weighted sums in PyTorch: values and gradients against NumPy and finite differences, far tails included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+
+torch = pytest.importorskip("torch")
+ttt = pytest.importorskip("tallytree.torch")
+
+WEIGHTS = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+@pytest.mark.parametrize(
+    "weights", [WEIGHTS, [-2, 5, 1, 1, -7, 3, 2, 2], [0.35, 1.1, 2.0, 0.7, 3.05, 1.4, 0.2, 5.5]]
+)
+def test_values_and_gradients_are_right(weights):
+    step = None if all(float(w).is_integer() for w in weights) else 0.1
+    logits = torch.tensor(np.random.default_rng(0).normal(size=(3, 8)) - 2.0, requires_grad=True)
+    d = ttt.PoissonBinomial(logits=logits, weights=weights, step=step)
+    law = tt.PoissonBinomial(logits=logits.detach().numpy(), weights=weights, step=step)
+    at = law.ppf(0.9)
+    value = torch.tensor(at, dtype=torch.float64)
+    np.testing.assert_allclose(d.log_sf(value).detach(), law.logsf(at), rtol=1e-9)
+    np.testing.assert_allclose(d.log_prob(value).detach(), law.logpmf(at), rtol=1e-9)
+    np.testing.assert_allclose(d.cdf(value).detach(), law.cdf(at), rtol=1e-9)
+    np.testing.assert_allclose(
+        d.mean.detach(), logits.sigmoid().detach().numpy() @ np.array(weights, float), rtol=1e-12
+    )
+    for name in ("log_sf", "log_prob", "cdf"):
+
+        def question(x, name=name):
+            return getattr(ttt.PoissonBinomial(logits=x, weights=weights, step=step), name)(value)
+
+        assert torch.autograd.gradcheck(question, (logits,), eps=1e-6, atol=1e-7)
+
+
+def test_far_tails_have_gradients_and_probabilities_too():
+    p = torch.full((40,), 1e-4, dtype=torch.float64, requires_grad=True)
+    weights = np.arange(1, 41)
+    d = ttt.PoissonBinomial(probs=p, weights=weights)
+    found = d.log_sf(700)
+    (slope,) = torch.autograd.grad(found, p)
+    assert found.item() < -100
+    moved = []
+    for sign in (1, -1):
+        q = np.full(40, 1e-4)
+        q[39] += sign * 1e-9
+        moved.append(float(tt.PoissonBinomial(q, weights=weights).logsf(700)))
+    assert slope[39].item() == pytest.approx((moved[0] - moved[1]) / 2e-9, rel=1e-4)
+    draws = d.expand((2,)).sample((100,))
+    assert draws.shape == (100, 2)
+    plain = ttt.PoissonBinomial(probs=torch.tensor([0.5, 0.25], dtype=torch.float64))
+    assert plain.log_sf(0).exp().item() == pytest.approx(1 - 0.375)
+
+
+def test_what_weights_cannot_do_is_said():
+    d = ttt.PoissonBinomial(logits=torch.zeros(3), weights=[1, 2, 3])
+    for ask in (d.entropy, d.count_log_probs, d.enumerate_support):
+        with pytest.raises(tt.ParameterError, match="law of all sums"):
+            ask()
+    with pytest.raises(tt.ParameterError, match="`step` must be given with real"):
+        ttt.PoissonBinomial(logits=torch.zeros(2), weights=[0.5, 1.25])
+    with pytest.raises(tt.ParameterError, match="real `weights`"):
+        ttt.PoissonBinomial(logits=torch.zeros(2), step=0.1)
+    assert d.log_prob(torch.tensor(99.0)).item() == -np.inf
