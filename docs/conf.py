@@ -39,6 +39,7 @@ exclude_patterns = [
     "gallery/**/*.py",
     "gallery/**/*.ipynb",
     "**/sg_execution_times.rst",
+    "sg_execution_times.rst",
     "benchmark_tables.md",  # included in benchmarks.md
 ]
 templates_path = ["_templates"]
