@@ -130,7 +130,11 @@ class Claim:
     def found(self) -> str:
         """Means with intervals: all measures of a single reading; of several readings each the one that decides."""
         if len(self.readings) == 1:
-            text = "; ".join(f"{m.name}: {m.shown}" for m in self.readings[0].measures)
+            measures = self.readings[0].measures
+            names = [m.name for m in measures]
+            text = "; ".join(
+                f"{_after(before, m.name)}: {m.shown}" for before, m in zip(["", *names], measures)
+            )
         else:
             groups: dict[str, list[str]] = {}
             for r in self.readings:
@@ -150,6 +154,12 @@ class Claim:
 def plain(key: str, measures: Iterable[Measure], note: str = "") -> Claim:
     """A statement that leaves nothing open."""
     return Claim(key, (Reading(AS_DESCRIBED, tuple(measures)),), note)
+
+
+def _after(before: str, name: str) -> str:
+    """The last word of a name that is otherwise the one before, else the whole name."""
+    start, _, last = name.rpartition(" ")
+    return last if start and start == before.rpartition(" ")[0] else name
 
 
 def tally(claims: Sequence[Claim]) -> str:

@@ -15,6 +15,7 @@ _SLIGHT = 5.0  # nats up to which a lead is called slight; the printed one is 1.
 _CUTS = (2, 3, 5, 8)  # pixels from which on a distance is called long
 _MUCH = 2.0  # factor from which one error is called significantly worse than another
 _ALIKE = 2.0  # factor within which two errors count as qualitatively the same
+_SETTING = {"critical": "critical", "matched": "fitted"}  # couplings, in the names of readings
 _CENTRAL, _OUTER = 0.2, 0.3  # distance of a mode from half full: near it, and far from it
 
 Set = Mapping[str, Any]
@@ -31,7 +32,7 @@ def image_claims(found: Mapping[str, Any]) -> list[Claim]:
         key: str, measures: Callable[[list[Set]], list[Measure]], note: str = "", tuned: tuple[str, ...] = ()
     ) -> Claim:
         readings = tuple(
-            Reading(f"{images.COUPLINGS[c]}, {linkage} linkage", tuple(measures(ones)), tuned=c in tuned)
+            Reading(f"{_SETTING[c]}/{linkage}", tuple(measures(ones)), tuned=c in tuned)
             for (c, linkage), ones in sets.items()
         )
         return Claim(key, readings, note)
@@ -52,9 +53,8 @@ def image_claims(found: Mapping[str, Any]) -> list[Claim]:
         claim(
             "all-or-none",
             _all_or_none,
-            "Adaptive groups of 16 pixels and more; the outer two of nine bins of the share that is on count as "
-            "nearly all "
-            "or none.",
+            "Adaptive groups of 16 pixels and more. Nearly all or none: the outer two of nine bins of the share that "
+            "is on.",
         ),
     ]
 
@@ -90,9 +90,8 @@ def _pairs_note(sets: Mapping[Any, list[Set]]) -> str:
         np.mean([one[f"{m}_pairs"][0] for ones in sets.values() for one in ones]) for m in images.MODELS
     )
     return (
-        f"Root mean square error of how often two neighbouring pixels agree: {tree:.3f} for the tree, which has "
-        f"about half "
-        f"of these pairs as edges and is exact on them, {rc:.3f} for RC."
+        f"Root mean square errors of how often neighbours agree: {tree:.3f} for the tree, {rc:.3f} for RC. The tree "
+        f"has about half of these pairs as edges and is exact on them."
     )
 
 

@@ -66,6 +66,7 @@ def counts_figure(one: Mapping[str, Any]) -> Any:
     panels[3].set_title("all-or-none", fontsize=10)
     adaptive = f"count of one adaptive group of {len(counts) - 1} pixels"
     finish(panels[3], adaptive, "probability", size=8.5)
+    panels[3].set_ylim(0, 1.3 * panels[3].get_ylim()[1])  # room for the legend
     return figure
 
 

@@ -66,9 +66,8 @@ def runtime_claims(rows: Rows, small: Rows, checked: Rows) -> list[Claim]:
                     QUADRATIC,
                 )
             ],
-            "Where its table leaves the cache and fresh memory has to be had (near 4096 variables) a cell "
-            "becomes about "
-            "ten times as slow; a fit across that step gives 2.6, on either side of it time is quadratic.",
+            "Near 4096 variables the table leaves the cache and a cell becomes ten times as slow. Time is quadratic "
+            "on either side; a fit across that step gives 2.6.",
         ),
         plain(
             "chain-limited",
@@ -157,7 +156,7 @@ def _potetz_lee(rows: Rows) -> Claim:
     top = sizes[-1] if sizes else 0
     gains = [
         Measure(
-            f"its processor time over that of the {runtime.NAMES[m]} at D = {top}",
+            f"its time at D = {top} over that of the {runtime.NAMES[m].replace(' ', '-')}",
             _ratio(rows, "potetz-lee", m, top),
             1.0,
         )
@@ -204,7 +203,7 @@ def _slow_tree(rows: Rows) -> Claim:
             _power(rows, "tree", "processor", "exponent of time", QUADRATIC),
             Measure("seconds of processor time at 2^17", used, _SLOW),
         ],
-        "Its growth is the paper's, its compiled loops on a present-day machine are not slow yet"
+        "It grows as the paper says, but compiled loops on a present-day machine are not slow yet"
         + (f"; at 2^17 it takes {np.mean(fast):.0f} times as long as the FFT Tree." if fast else "."),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from reproduction.statements import FOREMOST, STATEMENTS
 from tallytree import CountModel, CountTree
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reproduction.md"
 RESULTS = sorted((ROOT / "reproduction" / "results").glob("*.json"))
 SEEDS = 5
 TUNED_AT_BEST = {"chain-memory", "printed"}  # both fit a number that the paper does not state
@@ -329,6 +331,13 @@ def test_stored_verdicts_follow_from_the_stored_numbers_and_each_number_counts(p
             c, readings=tuple(replace(r, measures=tuple(map(inside, r.measures))) for r in c.readings)
         )
         assert held.verdict == (TUNED if c.key in TUNED_AT_BEST else REPRODUCED), c.key  # and it can hold
+        start = held if c.verdict == DIFFERS else c
+        for j in range(max(len(r.measures) for r in c.readings)):
+            planted = start
+            for i, reading in enumerate(c.readings):  # one seed of one measure of every reading
+                at = min(j, len(reading.measures) - 1)
+                planted = with_value(planted, i, at, 2, beyond(reading.measures[at]))
+            assert start.verdict != planted.verdict == DIFFERS, c.key
 
 
 def beyond(measure):
@@ -353,19 +362,38 @@ def with_value(c, i, j, seed, value):
     return replace(c, readings=(*c.readings[:i], replace(reading, measures=measures), *c.readings[i + 1 :]))
 
 
-def test_other_seeds_give_the_same_verdicts_to_what_is_called_reproduced():
+def test_a_statement_is_reproduced_in_all_stored_runs_or_in_none():
     runs = {p.stem: {r["key"]: r["verdict"] for r in stored(p)} for p in RESULTS}
-    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     for key in STATEMENTS:
         seen = {verdict[key] for verdict in runs.values() if key in verdict}
-        assert len(seen) == 1 or REPRODUCED not in seen or f"`{key}`" in page, (key, seen)
+        assert len(seen) == 1 or REPRODUCED not in seen, (key, seen)
+        assert len(seen) == 1 or f"`{key}`" in page, (key, seen)
 
 
-def test_the_page_has_the_table_of_the_stored_run():
-    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+def test_the_page_has_the_table_of_the_stored_run_and_no_other_means():
+    page = PAGE.read_text(encoding="utf-8")
     main = claim.from_json(stored(ROOT / "reproduction" / "results" / "quick-0.json"))
-    assert markdown_table(main) in page
+    table = markdown_table(main)
+    assert table in page
     assert claim.tally(main) in page
+    known = {m.shown for c in main for r in c.readings for m in r.measures}
+    means = re.findall(r"[\d.,]+ \[[^\]]+\]", page.replace(table, ""))
+    assert len(means) >= 8
+    assert not [m for m in means if m not in known]
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda p: p.stem)
+def test_the_page_counts_the_verdicts_of_every_run(path):
+    found = [r["verdict"] for r in stored(path)]
+    counts = " | ".join(str(found.count(v)) for v in claim.VERDICTS)
+    size, _, seed = path.stem.partition("-")
+    (row,) = (
+        line
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
+        if line.startswith(f"| `--{size}`, seed {seed or 0}")
+    )
+    assert row.endswith(f" | {counts} |")
 
 
 # -- what the experiments are made of
