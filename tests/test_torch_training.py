@@ -199,6 +199,29 @@ def test_views_of_every_kind_are_read_right(name):
         torch.testing.assert_close(leaf.grad, copy.grad, rtol=1e-12, atol=1e-13, msg=kind)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: ttt.PoissonBinomial(logits=x).log_sf(torch.tensor(1.0)),
+        lambda x: ttt.PoissonBinomial(logits=x, weights=[1, 2, 3, 4]).log_prob(torch.tensor(3.0)),
+        lambda x: ttt.log_partition(
+            torch.zeros(5), edges=ttt.Forest([(i, i + 1) for i in range(4)], coupling=x)
+        ),
+        lambda x: ttt.log_partition(torch.zeros(3), x),
+    ],
+    ids=["a tail", "a weighted sum", "couplings", "a table"],
+)
+def test_negated_views_are_read_wherever_numbers_are(function):
+    x = doubles(4)
+    leaf = torch.view_as_complex(torch.stack([x, -x], -1)).conj().imag.requires_grad_()
+    assert leaf.is_neg()
+    found, expected = function(leaf), function(x.requires_grad_())
+    torch.testing.assert_close(found, expected)
+    found.backward()
+    expected.backward()
+    torch.testing.assert_close(leaf.grad, x.grad)
+
+
 @pytest.mark.parametrize("name", [*VECTORS, *NUMBERS])
 def test_tensors_without_numbers_are_refused_by_name(name):
     function = {**VECTORS, **NUMBERS}[name]

@@ -59,16 +59,16 @@ def tangent(
     if isinstance(structure, EdgedStructure):
 
         def rows(tensor: Tensor) -> Any:
-            return _array(tensor.expand(*shape, tensor.shape[-1])).reshape(math.prod(shape), -1)
+            return array(tensor.expand(*shape, tensor.shape[-1])).reshape(math.prod(shape), -1)
 
         own = structure.packed if tables is None else tables
-        given = rows(logits), _array(own) if own.dim() == 1 else rows(own)
+        given = rows(logits), array(own) if own.dim() == 1 else rows(own)
         pushed = None if table_direction is None else rows(table_direction)
         moved, probs = edges.hessian_product(structure, given, rows(direction), pushed, counts)
         return _tensor(moved, logits.shape), _tensor(probs, (*shape, probs.shape[-1]))
     model = _model(structure, logits, tables, solved)
-    pushed = None if table_direction is None or not structure.n_cells else _array(table_direction)
-    found = model.hessian_vector_product(_array(direction), pushed, counts=counts)
+    pushed = None if table_direction is None or not structure.n_cells else array(table_direction)
+    found = model.hessian_vector_product(array(direction), pushed, counts=counts)
     packed = [np.empty((*shape, 0)), *(found.tables if counts else ())]
     return _tensor(found.logits, logits.shape), _tensor(np.concatenate(packed, axis=-1))
 
@@ -102,15 +102,15 @@ def _model(
     """The models of these tensors: those that are solved already, unless a mapped axis was added since."""
     if solved is not None and solved.batch_shape == tuple(logits.shape[:-1]):
         return solved
-    return structure.model(_array(logits), None if tables is None else _array(tables))
+    return structure.model(array(logits), None if tables is None else array(tables))
 
 
-def _array(tensor: Tensor) -> Any:
+def array(tensor: Tensor) -> Any:
     """A view of the tensor's memory where its layout allows."""
     return tensor.detach().resolve_neg().numpy()
 
 
-def _tensor(array: Any, shape: Any = None) -> Tensor:
+def _tensor(found: Any, shape: Any = None) -> Tensor:
     """A tensor over the array's memory; what a model keeps for itself is copied."""
-    found = np.ascontiguousarray(array).reshape(array.shape if shape is None else tuple(shape))
+    found = np.ascontiguousarray(found).reshape(found.shape if shape is None else tuple(shape))
     return torch.from_numpy(found if found.flags.writeable else found.copy())

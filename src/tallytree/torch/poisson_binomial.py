@@ -15,7 +15,7 @@ from torch.nn.functional import softplus
 from .. import checks
 from ..errors import ParameterError
 from ..models.poisson_binomial import WeightedEvents
-from . import functions, tensors
+from . import functions, host, tensors
 from .distributions import OfCounts
 from .potentials import exactly
 from .tensors import anywhere, as_logits, as_real, common_shape, known
@@ -535,7 +535,7 @@ class _SumLogProb(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, value: Tensor, which: str, events: WeightedEvents) -> Tensor:
-        found, slope = events.log_probs(which, logits.detach().cpu().numpy(), value.detach().cpu().numpy())
+        found, slope = events.log_probs(which, host.array(logits.cpu()), host.array(value.cpu()))
         ctx.save_for_backward(torch.from_numpy(slope).to(logits))
         return torch.from_numpy(found).to(logits)
 

@@ -37,6 +37,8 @@ def as_tensor(name: str, value: Any, device: Any = None) -> Tensor:
                 f"`{name}` must be a dense tensor with numbers; one with layout {value.layout} on {value.device} "
                 "arrived. Convert it with .to_dense(), or load it onto a device."
             )
+        if not torch.compiler.is_compiling():
+            value = value.resolve_neg()  # several operations of PyTorch refuse views that are negated
         return value if device is None else value.to(device)
     if isinstance(value, np.ndarray):
         unmasked(f"`{name}`", value)
