@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..engine.forest.tangent import Direction
 from ..errors import ParameterError
 from ..memo import cached, lru
 from ..models import edges as arrays
@@ -56,8 +57,8 @@ class Forest:
 
     Notes
     -----
-    Cost: that of :class:`tallytree.CountModel` with edges. A Hessian product in which edges take part needs one
-    inference per edge; third derivatives are refused. Models with edges are solved on the CPU: tensors on other devices
+    Cost: that of :class:`tallytree.CountModel` with edges. A Hessian product in which edges take part is one
+    pass in logarithms; third derivatives are refused. Models with edges are solved on the CPU: tensors on other devices
     visit the host. Accuracy: as :class:`tallytree.CountModel`. Compiled functions (``torch.compile(fullgraph=True)``)
     take a forest that was made before; making one reads the pairs, which a compiler cannot.
 
@@ -230,77 +231,26 @@ def edge_weight(frame: arrays.Forest, tables: Tensor, on: Tensor) -> Tensor:
     return own.expand(*state.shape, 4).gather(-1, state[..., None]).squeeze(-1).sum(-1)
 
 
-# -- products with the covariance matrix ---------------------------------------------------------------------------
-#
-# For the indicator 1_e of both ends of an edge being on, and any statistic s,
-#
-#     Cov(1_e, s) = P(1_e) (E[s | 1_e] - E[s]),
-#
-# so that whatever concerns edges comes from expectations of models in which both ends are forced on, one per edge. A
-# table t(a, b) of an edge is t00 + (t10 - t00) a + (t01 - t00) b + (t11 - t10 - t01 + t00) a b: all but the last term
-# belongs to the log-odds.
-
-_ROOM = 1 << 22  # entries of log-odds that go into one batch of conditional models
+# -- expectations and products with the covariance matrix -----------------------------------------------------------
 
 
-def expectations(model: CountModel, shape: tuple[int, ...], states: Any = (slice(None), slice(None))) -> Any:
-    """Probabilities of counts, then of these states of the ends of every edge, packed, (*shape, .)."""
+def expectations(model: CountModel, shape: tuple[int, ...]) -> Any:
+    """Probabilities of counts, then of the states of both ends of every edge, packed, (*shape, T + 4 E)."""
     pairs = model.edge_marginals
-    edges = np.broadcast_to(pairs, (*shape, *pairs.shape[-3:]))[..., *states].reshape(*shape, -1)
+    edges = np.broadcast_to(pairs, (*shape, *pairs.shape[-3:])).reshape(*shape, -1)
     return np.concatenate([np.empty((*shape, 0)), *model.expected_statistics.tables, edges], axis=-1)
 
 
 def hessian_product(structure: EdgedStructure, given: tuple[Any, Any], v: Any, h: Any, counts: bool) -> Any:
     """The Hessian of log Z times v (B, D) and h (B, T + 4 E) or None, at given log-odds and tables."""
-    pairs, cells, (batch, n) = structure.frame.pairs, structure.n_group_cells, v.shape
-    variables, groups, edges = slice(0, n), slice(n, n + cells), slice(n + cells, None)
-    direction = np.zeros((batch, n + cells + len(pairs)))  # of variables, counts, and both ends on
-    direction[:, variables] = v
-    if h is not None:
-        direction[:, groups] = h[:, :cells]
-        t = h[:, cells:].reshape(batch, -1, 2, 2)
-        for end, state in ((0, t[:, :, 1, 0]), (1, t[:, :, 0, 1])):
-            np.add.at(direction.T, pairs[:, end], (state - t[:, :, 0, 0]).T)
-        direction[:, edges] = t[:, :, 1, 1] - t[:, :, 1, 0] - t[:, :, 0, 1] + t[:, :, 0, 0]
-    direction[:, variables] = np.where(np.isfinite(given[0]), direction[:, variables], 0.0)
-    model, bend = structure.model(*given), direction[:, edges]
-    push = direction[:, groups] if cells else None
-    moved = model.hessian_vector_product(direction[:, variables], push, counts=counts)
-    if not counts and not bend.any():
-        return np.array(moved.logits), np.empty((batch, 0))
-    mean = _expectations(model, batch)
-    change, both = np.zeros_like(mean), np.zeros_like(bend)
-    change[:, variables] = moved.logits
-    if counts and cells:
-        change[:, groups] = np.concatenate(moved.tables, axis=-1)
-    for row, edge, found in _conditional(structure, given, mean[:, edges], bend, counts):
-        covariance = mean[row, n + cells + edge][:, None] * (found - mean[row])
-        both[row, edge] = (covariance * direction[row]).sum(-1)
-        np.add.at(change, row, bend[row, edge][:, None] * covariance)
-    if not counts:
-        return change[:, variables], np.empty((batch, 0))
-    one, other = change[:, pairs[:, 0]], change[:, pairs[:, 1]]
-    states = np.stack([both - one - other, other - both, one - both, both], axis=-1)
-    return change[:, variables], np.concatenate([change[:, groups], states.reshape(batch, -1)], axis=-1)
-
-
-def _expectations(model: CountModel, batch: int) -> Any:
-    """Of variables, counts, and both ends of every edge on, (B, D + T + E)."""
-    return np.concatenate([model.expected_statistics.logits, expectations(model, (batch,), (1, 1))], axis=-1)
-
-
-def _conditional(
-    structure: EdgedStructure, given: tuple[Any, Any], both: Any, bend: Any, counts: bool
-) -> Any:
-    """Model numbers, edges, and expectations given that both ends are on; in batches that fit into memory."""
-    logits, tables = given
-    pairs = structure.frame.pairs
-    rows, edges = np.nonzero((both > 0.0) & (counts | (bend != 0.0)))
-    room = max(1, _ROOM // max(1, logits.shape[-1]))
-    for start in range(0, len(rows), room):
-        row, edge = rows[start : start + room], edges[start : start + room]
-        forced = logits[row]
-        place = np.arange(len(row))
-        forced[place, pairs[edge, 0]] = forced[place, pairs[edge, 1]] = math.inf
-        model = structure.model(forced, tables if tables.ndim == 1 else tables[row])
-        yield row, edge, _expectations(model, len(row))
+    model, batch, cells = structure.model(*given), len(v), structure.n_group_cells
+    push = None if h is None or not cells else h[:, :cells]
+    if not counts and (h is None or not h[:, cells:].any()):
+        return np.array(model.hessian_vector_product(v, push, counts=False).logits), np.empty((batch, 0))
+    leaf, tables = model._params.direction(v, push)
+    still = (batch, structure.frame.n_edges, 2, 2)
+    edges = np.zeros(still) if h is None else h[:, cells:].reshape(still)
+    moved = model._solved.moved(Direction(np.stack([np.zeros_like(leaf), leaf], -1), edges, tables))
+    on = moved.leaf[..., 1]
+    packed = *model._params.group_counts(on, moved.tables, total=0.0), moved.edge.reshape(batch, -1)
+    return on, np.concatenate(packed, axis=-1) if counts else np.empty((batch, 0))

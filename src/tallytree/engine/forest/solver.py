@@ -155,3 +155,7 @@ class ForestSolver(Solver):
                 again = moving_derivatives(part, known, Direction(leaf, still, pushed[r, left]))
                 moved.marginals[r, left], moved.counts[r, left] = again.leaf[..., 1], again.tables
         return moved if counts else Derivatives(moved.marginals, None)
+
+    def moved(self, direction: Direction) -> Direction:
+        """Derivatives of P(state), P(pair of states) and P(count) along a direction in which edges may move."""
+        return moving_derivatives(self.problem, self.sums, direction)
