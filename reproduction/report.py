@@ -130,12 +130,14 @@ def _word(claim: Claim) -> str:
     return f'<span class="verdict" style="color: {_COLOUR[claim.verdict]}">{claim.verdict}</span>'
 
 
-def markdown_table(claims: Sequence[Claim]) -> str:
-    """The table of all statements for the documentation."""
+def markdown_table(claims: Sequence[Claim], others: Sequence[Claim] = ()) -> str:
+    """The table of all statements for the documentation; it says where `others`, of further runs, have another verdict."""
     lines = ["| | the paper (section) | measured: mean [95% interval] | verdict |", "|---|---|---|---|"]
     for i, c in enumerate(claims, 1):
         statement = STATEMENTS[c.key]
         verdict = f"**{c.verdict}**" + (f": {c.choice}" if c.choice else "")
+        elsewhere = {o.verdict for o in others if o.key == c.key} - {c.verdict}
+        verdict += "".join(f"; *{v}* in another run" for v in sorted(elsewhere))
         note = f" {c.note}" if c.note else ""
         lines.append(
             f"| {i} | {statement.text} ({statement.section}) | {c.found}{note} | {verdict} |".replace(
