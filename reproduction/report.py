@@ -131,7 +131,7 @@ def _word(claim: Claim) -> str:
 
 
 def markdown_table(claims: Sequence[Claim], others: Sequence[Claim] = ()) -> str:
-    """The table of all statements for the documentation; it says where `others`, of further runs, have another verdict."""
+    """The table of all statements for the documentation, with other verdicts of further runs, `others`."""
     lines = ["| | the paper (section) | measured: mean [95% interval] | verdict |", "|---|---|---|---|"]
     for i, c in enumerate(claims, 1):
         statement = STATEMENTS[c.key]
