@@ -11,8 +11,8 @@ import pytest
 import tallytree as tt
 from oracle_chains import log_space_chain
 from tallytree import config
+from tallytree.engine.arithmetic import ARITHMETICS, LogSpace, Tiled
 from tallytree.engine.forest import ladder
-from tallytree.engine.forest.arithmetic import ARITHMETICS, LogSpace, Tiled
 
 INF = math.inf
 native_only = pytest.mark.skipif(config._extension is None, reason="the compiled engine is not there")

@@ -14,8 +14,8 @@ from forest_models import cases, model_of
 
 
 def test_the_certificate_covers_the_error_of_the_fft():
+    from tallytree.engine.arithmetic import Fourier, LogSpace
     from tallytree.engine.forest import ladder
-    from tallytree.engine.forest.arithmetic import Fourier, LogSpace
 
     rng = np.random.default_rng(18)
     for shape in ("path", "star", "caterpillar", "random"):
@@ -37,8 +37,8 @@ def test_the_certificate_covers_the_error_of_the_fft():
 
 def test_the_array_engine_gives_the_same_answers_as_the_compiled_one():
     from tallytree import config
+    from tallytree.engine.arithmetic import Direct, Fourier
     from tallytree.engine.forest import ladder
-    from tallytree.engine.forest.arithmetic import Direct, Fourier
 
     if config.native() is None:
         pytest.skip("the compiled engine is not installed")
@@ -68,8 +68,8 @@ def test_without_the_compiled_engine_large_models_still_meet_the_contract(shape)
 def test_a_hub_that_moves_the_count_is_not_trusted_to_the_fft():
     # Given the improbable state of the hub the count lies elsewhere, where the transforms of the handle are noise.
     rng = np.random.default_rng(99)
+    from tallytree.engine.arithmetic import LogSpace
     from tallytree.engine.forest import ladder
-    from tallytree.engine.forest.arithmetic import LogSpace
 
     for n in (314, 400):
         case = forest_case("broom", "all", n, rng, scale=3.0)
@@ -107,8 +107,8 @@ def test_a_rare_state_that_moves_the_count_of_its_surroundings_is_right_by_fft()
 
 
 def test_transforms_are_certified_for_rare_states():
+    from tallytree.engine.arithmetic import Direct, Fourier
     from tallytree.engine.forest import ladder
-    from tallytree.engine.forest.arithmetic import Direct, Fourier
 
     _, logits, edges = hubs_on_a_path(4000, 60, np.linspace(40, 200, 8), 3.0)
     for potential in (tt.exactly(len(logits) // 2), tt.gaussian(0.5 * len(logits), 40.0)):
@@ -122,8 +122,8 @@ def test_transforms_are_certified_for_rare_states():
 
 def test_a_failed_pass_is_given_no_bound_and_no_warning():
     """It may leave any number in the messages, NaN too; the other rows keep their bounds."""
+    from tallytree.engine.arithmetic import Fourier
     from tallytree.engine.forest import ladder
-    from tallytree.engine.forest.arithmetic import Fourier
     from tallytree.engine.forest.ladder import both_passes, noisy_bound
 
     edges = tt.Forest([(0, 1), (1, 2), (2, 3)], 0.5)

@@ -11,8 +11,8 @@ import pytest
 import tallytree as tt
 from oracle_states import all_states
 from tallytree import config
+from tallytree.engine.arithmetic import LogSpace
 from tallytree.engine.forest import certificate
-from tallytree.engine.forest.arithmetic import LogSpace
 from tallytree.engine.forest.ladder import Tilter, infer
 
 INF = math.inf

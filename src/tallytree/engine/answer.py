@@ -45,7 +45,7 @@ class Answer:
     tilts : (B, n_sets) or None
         With edges: the tilts under which the answer was found.
     arithmetic : (B,) of int or None
-        With edges: by which arithmetic, in the order of :data:`~tallytree.engine.forest.arithmetic.ARITHMETICS`.
+        With edges: by which arithmetic, in the order of :data:`~tallytree.engine.arithmetic.ARITHMETICS`.
     """
 
     log_mean: Any

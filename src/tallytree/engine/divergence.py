@@ -28,11 +28,11 @@ from ..arrays import Bools, Float64, Ints
 from ..structure.nested.schedule import Schedule
 from ..structure.nested.tree import TreeProgram
 from . import thresholds
-from .count.arithmetic import LogSpace
+from .arithmetic import LogSpace
 from .count.infer import pairs_of_counts, schedule_for
 from .count.information import integral
 from .count.solver import CountSolver
-from .count.tree_pass import extend_tables, gather, upward
+from .count.tree_pass import TreePass
 from .forest import ladder
 from .forest.solver import ForestSolver
 from .forest.tangent import Direction, moving_derivatives
@@ -111,7 +111,9 @@ def _chunks(batch: int, schedule: Schedule) -> list[slice]:
 
 
 def _messages(schedule: Schedule, nu: Float64, tables: Float64) -> Float64:
-    return np.asarray(upward(np, schedule, LogSpace(np), nu, extend_tables(np, tables)).storage)
+    passes = TreePass(schedule, LogSpace(), nu, tables)
+    passes.upward()
+    return np.ascontiguousarray(passes.up.T)
 
 
 def _walk(schedule: Schedule, up: Float64, other: Float64) -> Float64:
@@ -121,7 +123,7 @@ def _walk(schedule: Schedule, up: Float64, other: Float64) -> Float64:
     probs = np.zeros_like(up)
     if len(schedule.roots.nodes):
         cells = schedule.roots.own_cells
-        u, v = gather(np, up, cells), gather(np, other, cells)
+        u, v = up[:, cells], other[:, cells]
         entries = range(cells.shape[1])
         laws = [_law(lambda i, x=x: x[..., i], entries) for x in (u, v)]
         total += _relative(lambda i: u[..., i], lambda i: v[..., i], laws, entries).sum(-1)
@@ -132,7 +134,7 @@ def _walk(schedule: Schedule, up: Float64, other: Float64) -> Float64:
         if small.shape[1] > large.shape[1]:
             small, large = large, small
         n, width = small.shape[1], step.width
-        pairs = [_pairs(gather(np, x, small), gather(np, x, large), width) for x in (up, other)]
+        pairs = [_pairs(x[:, small], x[:, large], width) for x in (up, other)]
         entries = range(n)
         laws = [_law(t, entries) for t in pairs]
         count = len(step.nodes)

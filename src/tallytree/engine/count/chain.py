@@ -11,84 +11,83 @@ engine has the plain numbers in C++ (cpp/flat/chain.cpp).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from ...arrays import Float64
 from ..answer import Answer
-from .arithmetic import UNIT_ROUNDOFF, Direct, LogSpace
+from ..arithmetic import UNIT_ROUNDOFF, Direct, LogSpace
+from ..log_sums import anchor
+from .tree_pass import leaf_values, resized
 
 
-def solve_batch(xp: Any, nu: Any, log_f: Any) -> Answer:
+def solve_batch(nu: Float64, log_f: Float64) -> Answer:
     """Models (B, n) with tables (B, n + 1)."""
     n = nu.shape[-1]
-    alive = np.asarray(xp.any(log_f > -math.inf, axis=0))
-    counts = np.flatnonzero(alive)
+    counts = np.flatnonzero((log_f > -math.inf).any(axis=0))
     if len(counts) == 0:
-        like = {"dtype": nu.dtype, "device": nu.device}
-        dead = xp.full((nu.shape[0],), -math.inf, **like)
-        return Answer(dead, xp.zeros(nu.shape, **like), None, xp.zeros((nu.shape[0],), **like))
+        return Answer(np.full(len(nu), -math.inf), np.zeros(nu.shape), None, np.zeros(len(nu)))
     lowest, highest = int(counts[0]), int(counts[-1])
     if n - lowest < highest:
-        mirrored = _capped(xp, -nu, xp.flip(log_f, axis=-1), n - lowest)
+        mirrored = _capped(-nu, log_f[:, ::-1], n - lowest)
         return Answer(mirrored.log_mean, -mirrored.messages, None, mirrored.bound)
-    return _capped(xp, nu, log_f, highest)
+    return _capped(nu, log_f, highest)
 
 
-def _capped(xp: Any, nu: Any, log_f: Any, cap: int) -> Answer:
+def _capped(nu: Float64, log_f: Float64, cap: int) -> Answer:
     table = log_f[:, : cap + 1]
-    plain = _plain(xp, nu, table)
-    if bool(xp.all(plain.bound < 1e-10)):
-        return plain
-    return _logarithmic(xp, nu, table)
+    plain = _plain(nu, table)
+    return plain if bool((plain.bound < 1e-10).all()) else _logarithmic(nu, table)
 
 
-def _plain(xp: Any, nu: Any, log_f: Any) -> Answer:
-    n, space = nu.shape[1], Direct(xp)
-    weights, top = space.weigh(xp.ones_like(log_f), log_f)
-    log_mean, d0, d1, largest = _both_ways(space, nu, weights)
-    doubtful = ~(log_mean > -math.inf) | xp.any(xp.isfinite(nu) & ((d0 <= 0.0) | (d1 <= 0.0)), axis=-1)
-    messages = xp.log(d1) - xp.log(d0)
-    reach, finite = (_farthest(xp, x) for x in (messages, nu))
-    lost = n * 1e-300 * largest * xp.exp(xp.clip(reach + finite, 0.0, 700.0))
-    bound = lost + UNIT_ROUNDOFF * (16.0 * math.sqrt(n + 1.0) + 4.0 * reach)
-    bound = xp.where(doubtful | xp.isnan(bound), math.inf, bound)
-    return Answer(log_mean + top, messages, None, bound)
+def _plain(nu: Float64, log_f: Float64) -> Answer:
+    top = anchor(log_f)
+    log_mean, d0, d1, largest = _both_ways(Direct(), nu, np.exp(log_f - top))
+    doubtful = ~(log_mean > -math.inf) | (np.isfinite(nu) & ((d0 <= 0.0) | (d1 <= 0.0))).any(axis=1)
+    messages = np.log(d1) - np.log(d0)
+    reach, finite = _farthest(messages), _farthest(nu)
+    lost = nu.shape[1] * 1e-300 * largest * np.exp(np.clip(reach + finite, 0.0, 700.0))
+    bound = lost + UNIT_ROUNDOFF * (16.0 * math.sqrt(nu.shape[1] + 1.0) + 4.0 * reach)
+    bound = np.where(doubtful | np.isnan(bound), math.inf, bound)
+    return Answer(log_mean + top[:, 0], messages, None, bound)
 
 
-def _logarithmic(xp: Any, nu: Any, log_f: Any) -> Answer:
-    log_mean, d0, d1, _ = _both_ways(LogSpace(xp), nu, log_f)
+def _logarithmic(nu: Float64, log_f: Float64) -> Answer:
+    log_mean, d0, d1, _ = _both_ways(LogSpace(), nu, log_f)
     same, impossible = d0 == d1, log_mean == -math.inf
-    messages = xp.where(same | impossible[:, None], 0.0, d1 - xp.where(same, 0.0, d0))
-    size = 1.0 + _farthest(xp, log_f) + xp.sum(xp.where(xp.isfinite(nu), xp.abs(nu), 0.0), axis=-1)
-    bound = xp.where(impossible, 0.0, 8.0 * UNIT_ROUNDOFF * math.sqrt(nu.shape[1] + 1.0) * size)
+    messages = np.where(same | impossible[:, None], 0.0, d1 - np.where(same, 0.0, d0))
+    size = 1.0 + _farthest(log_f) + np.where(np.isfinite(nu), np.abs(nu), 0.0).sum(axis=1)
+    bound = np.where(impossible, 0.0, 8.0 * UNIT_ROUNDOFF * math.sqrt(nu.shape[1] + 1.0) * size)
     return Answer(log_mean, messages, None, bound)
 
 
-def _both_ways(space: Direct, nu: Any, f: Any) -> tuple[Any, Any, Any, Any]:
+def _both_ways(ar: Direct, nu: Float64, f: Float64) -> tuple[Float64, Float64, Float64, Float64]:
     """Log E[f], E[f] given each variable off and on, (B, n) each, up to a factor, and the largest entry of a suffix."""
-    xp, (batch, n) = space.xp, nu.shape
-    leaves, width = space.leaves(nu), f.shape[-1]
-    nothing = space.zero + xp.zeros((batch, width), dtype=nu.dtype, device=nu.device)
-    start = xp.where(xp.arange(width, device=nu.device) == 0, 0.0 if space.zero else 1.0, nothing)
+    n, width = nu.shape[1], f.shape[1]
+    leaves = leaf_values(ar, nu.T)[None, None, None]  # messages have the axes of the arithmetic
+    table = f.T[None, None, None]
+
+    def together(a: Float64, b: Float64) -> Float64:
+        return np.asarray(ar.total(ar.times(a, b), 3)[0, 0, 0])
+
+    start = np.full(table.shape, ar.zero)
+    start[..., 0, :] = ar.one
     prefix = [start]
     for i in range(n):
-        prefix.append(space.merge(leaves[:, i, :], prefix[-1], width))
+        prefix.append(ar.product(leaves[..., i, :], prefix[-1])[..., :width, :])
     # Scaled to <prefix_i, suffix_i> = 1 at every i: then an entry of suffix above 1e290 could meet a lost prefix.
-    suffix, log_mean = space.against(prefix[-1], f)
-    largest = xp.max(suffix, axis=-1)
-    off, on = [log_mean] * n, [log_mean] * n
+    log_mean = ar.log(together(prefix[-1], table))
+    suffix = ar.scale(table, np.where(np.isfinite(log_mean), log_mean, 0.0))
+    largest = suffix.max(axis=3)[0, 0, 0]
+    off, on = np.zeros((n, len(nu))), np.zeros((n, len(nu)))
     for i in range(n - 1, -1, -1):
-        later = xp.concat([suffix[:, 1:], nothing[:, :1]], axis=-1)
-        off[i] = space.total(space.times(prefix[i], suffix))
-        on[i] = space.total(space.times(prefix[i], later))
-        suffix = space.correlate(suffix, leaves[:, i, :], width)
-        largest = xp.maximum(largest, xp.max(suffix, axis=-1))
-    d0, d1 = (xp.stack(x, axis=-1) if n else xp.zeros_like(nu) for x in (off, on))
-    return log_mean, d0, d1, largest
+        longer = resized(suffix, width + 1, ar.zero)
+        off[i], on[i] = together(prefix[i], suffix), together(prefix[i], longer[..., 1:, :])
+        suffix = ar.adjoint(longer, leaves[..., i, :], suffix)
+        largest = np.maximum(largest, suffix.max(axis=3)[0, 0, 0])
+    return log_mean, off.T, on.T, largest
 
 
-def _farthest(xp: Any, values: Any) -> Any:
+def _farthest(values: Float64) -> Float64:
     """The largest finite size along the last axis, 0 if there is none."""
-    sizes = xp.where(xp.isfinite(values), xp.abs(values), 0.0)
-    return xp.max(sizes, axis=-1) if values.shape[-1] else xp.sum(sizes, axis=-1)
+    return np.asarray(np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=-1, initial=0.0))

@@ -36,26 +36,25 @@ from scipy.special import expit, logsumexp
 
 from ...arrays import Float64
 from ..answer import Answer
+from ..arithmetic import UNIT_ROUNDOFF
+from ..log_sums import softplus
 from ..tilt import Block, posterior_rate, summarise
-from .arithmetic import UNIT_ROUNDOFF
 
 
-def flat_tangent(xp: Any, nu: Any, log_f: Float64, direction: Any, table_direction: Float64) -> Any | None:
+def flat_tangent(nu: Float64, log_f: Float64, direction: Any, table_direction: Float64) -> Any | None:
     """D posterior log-odds (n,) along a direction, or None where one window of counts does not do."""
-    pieces = solve(xp, nu, log_f)
+    pieces = solve(nu, log_f)
     if pieces is None or len(pieces) != 1 or pieces[0].amp > MAX_AMP or pieces[0].ratio is not None:
         return None
     piece = pieces[0]
-    x = xp.tanh(0.5 * (nu + piece.tilt))
-    moving = xp.where(xp.isfinite(nu), direction, 0.0)
-    moved = _moved_product(xp, piece, x, moving, table_direction)
+    x = np.tanh(0.5 * (nu + piece.tilt))
+    moving = np.where(np.isfinite(nu), direction, 0.0)
+    moved = _moved_product(piece, x, moving, table_direction)
     alpha, beta = _functions(piece, moved)
-    return direction + clenshaw(xp, x, alpha) - moving * clenshaw(xp, x, beta)
+    return direction + _series(x, alpha) - moving * _series(x, beta)
 
 
-def _moved_product(
-    xp: Any, piece: Piece, x: Any, moving: Any, table_direction: Float64
-) -> NDArray[np.complex128]:
+def _moved_product(piece: Piece, x: Float64, moving: Any, table_direction: Float64) -> NDArray[np.complex128]:
     """Derivative of law times spectrum, frequency by frequency."""
     band = piece.band
     weight = moving * (0.25 * (1.0 - x) * (1.0 + x))
@@ -66,7 +65,7 @@ def _moved_product(
         real = 0.5 * ((1.0 - x) + (1.0 + x) * cosine)
         imaginary = 0.5 * (1.0 + x) * sine
         share = weight / (real * real + imaginary * imaginary)
-        a, b = float(xp.sum(share * real)), float(xp.sum(share * imaginary))
+        a, b = float((share * real).sum()), float((share * imaginary).sum())
         drift[m] = complex(cosine - 1.0, sine) * complex(a, -b)
     moved = band.law * band.spectrum * drift
     if np.any(table_direction):
@@ -141,26 +140,23 @@ class Piece:
     band: Band
 
 
-def solve_batch(xp: Any, nu: Any, log_f: Any) -> Answer:
+def solve_batch(nu: Float64, log_f: Float64) -> Answer:
     """Standard models (B, n) with tables (B, n + 1), one after the other; bound inf where nothing is certified."""
     log_means, messages, bounds = [], [], []
     for b in range(nu.shape[0]):
-        pieces = solve(xp, nu[b, :], np.asarray(log_f[b, :]))
-        log_mean, message, bound = combine(xp, nu[b, :], pieces)
+        log_mean, message, bound = combine(nu[b], solve(nu[b], log_f[b]))
         log_means.append(log_mean)
         messages.append(message)
         bounds.append(bound)
-    like = {"dtype": nu.dtype, "device": nu.device}
-    stacked = xp.stack(messages) if messages else xp.zeros(nu.shape, **like)
-    return Answer(xp.asarray(log_means, **like), stacked, None, xp.asarray(bounds, **like))
+    return Answer(np.array(log_means), np.reshape(messages, nu.shape), None, np.array(bounds))
 
 
-def solve(xp: Any, nu: Any, log_f: Float64) -> list[Piece] | None:
+def solve(nu: Float64, log_f: Float64) -> list[Piece] | None:
     """Pieces whose sum is the answer, none for an impossible model, or None where the method does not apply."""
-    plain = _solve_at(xp, nu, log_f, 0.0, 0, len(log_f) - 1)
+    plain = _solve_at(nu, log_f, 0.0, 0, len(log_f) - 1)
     if plain is not None and plain.amp <= MAX_AMP:
         return [plain]
-    block = summarise(np.asarray(nu))
+    block = summarise(nu)
     if not np.any(log_f[block.forced : block.forced + block.n + 1] > -math.inf):
         return []
     if block.n == 0:
@@ -180,7 +176,7 @@ def solve(xp: Any, nu: Any, log_f: Float64) -> list[Piece] | None:
         if len(inside) == 0:
             continue
         first, last = int(inside[0]), int(inside[-1])
-        piece = _tilted(xp, nu, log_f, block, rate.first, rate.log_mass, first, last)
+        piece = _tilted(nu, log_f, block, rate.first, rate.log_mass, first, last)
         if piece is not None and piece.amp <= MAX_AMP:
             pieces.append(piece)
         elif first == last:
@@ -204,20 +200,20 @@ def _gap(counts: NDArray[np.int64]) -> int:
 
 
 def _tilted(
-    xp: Any, nu: Any, log_f: Float64, block: Block, offset: int, log_mass: Float64, first: int, last: int
+    nu: Float64, log_f: Float64, block: Block, offset: int, log_mass: Float64, first: int, last: int
 ) -> Piece | None:
     """The segment under the tilt that puts the mean count at the segment's posterior mean."""
     weight = np.exp(log_mass[first : last + 1] - log_mass[first : last + 1].max())
     mean = float(weight @ np.arange(first, last + 1.0) / weight.sum())
     tilt = block.solve(min(max(mean, 0.05), block.n - 0.05))
-    return _solve_at(xp, nu, log_f, tilt, offset + first, offset + last)
+    return _solve_at(nu, log_f, tilt, offset + first, offset + last)
 
 
-def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: int) -> Piece | None:
+def _solve_at(nu: Float64, log_f: Float64, tilt: float, first: int, last: int) -> Piece | None:
     """Counts ``first..last`` under one tilt; None if the series or the window does not work out."""
     n = nu.shape[0]
-    x = xp.tanh(0.5 * (nu + tilt))
-    sums = _chebyshev_sums(xp, x, 2)
+    x = np.tanh(0.5 * (nu + tilt))
+    sums = _chebyshev_sums(x, 2)
     mean, var = 0.5 * (n + sums[1]), max(0.125 * (n - sums[2]), 0.0)
     if math.isnan(var):
         return None
@@ -253,11 +249,10 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
     spectrum = potential_spectrum(potential, counts - centre, length, len(omega))
     factors: Any = None
     if series:
-        law = np.exp(_log_characteristic(_chebyshev_sums(xp, x, n_sums), n, omega, centre)) / length
+        law = np.exp(_log_characteristic(_chebyshev_sums(x, n_sums), n, omega, centre)) / length
     else:
         turned = np.exp(1j * omega)
-        p, q = np.asarray(expit(np.asarray(nu) + tilt)), np.asarray(expit(-(np.asarray(nu) + tilt)))
-        factors = q[:, None] + p[:, None] * turned
+        factors = expit(-(nu + tilt))[:, None] + expit(nu + tilt)[:, None] * turned
         law = factors.prod(0) * np.exp(-1j * omega * centre) / length
     law[1:] *= 2.0
     if 2 * (len(omega) - 1) == length:
@@ -274,13 +269,13 @@ def _solve_at(xp: Any, nu: Any, log_f: Float64, tilt: float, first: int, last: i
             return None
         coefficients = fitted
     else:
-        heard, amps = _heard(np.asarray(nu), product / factors, turned, counts[log_g > -math.inf])
+        heard, amps = _heard(nu, product / factors, turned, counts[log_g > -math.inf])
         if not (heard >= 0.0).all():
             return None
         amp = max(amp, amps)
-        ratio = xp.asarray(heard[1] / heard[0], dtype=nu.dtype, device=nu.device)
+        ratio = heard[1] / heard[0]
     # log_mean is relative to the untilted law: add K(s) - K(0), and undo the scale of the table.
-    change = float(xp.sum(_log1p_difference(xp, nu, tilt))) if tilt else 0.0
+    change = float(_log1p_difference(nu, tilt).sum()) if tilt else 0.0
     band = Band(omega, law, spectrum, first, last, centre, length, potential)
     size = abs(math.log(mass)) + abs(float(top)) + abs(change) + abs(tilt) * last
     return Piece(
@@ -296,25 +291,21 @@ def _outside(log_f: Float64, tilt: float, first: int, last: int, low: int, high:
     return float((log_f[counts] - tilt * counts).max()) + math.log(len(counts))
 
 
-def _log1p_difference(xp: Any, nu: Any, tilt: float) -> Any:
+def _log1p_difference(nu: Float64, tilt: float) -> Any:
     """``log(1 + e^(nu + tilt)) - log(1 + e^nu)``; a forced variable moves by the whole tilt, an excluded one by 0."""
-    finite = xp.isfinite(nu)
-    x = xp.where(finite, nu, 0.0)
-    change = _softplus(xp, x + tilt) - _softplus(xp, x)
-    return xp.where(finite, change, xp.where(nu > 0, tilt, 0.0))
+    finite = np.isfinite(nu)
+    x = np.where(finite, nu, 0.0)
+    change = softplus(x + tilt) - softplus(x)
+    return np.where(finite, change, np.where(nu > 0, tilt, 0.0))
 
 
-def _softplus(xp: Any, x: Any) -> Any:
-    return xp.maximum(x, xp.zeros_like(x)) + xp.log1p(xp.exp(-xp.abs(x)))
-
-
-def _chebyshev_sums(xp: Any, x: Any, count: int) -> Float64:
+def _chebyshev_sums(x: Float64, count: int) -> Float64:
     """C_0..C_count by the three-term recurrence."""
-    sums = [float(x.shape[0]), float(xp.sum(x))]
-    before, current, twice = xp.ones_like(x), x, 2.0 * x
+    sums = [float(x.shape[0]), float(np.sum(x))]
+    before, current, twice = np.ones_like(x), x, 2.0 * x
     for _ in range(2, count + 1):
         before, current = current, twice * current - before
-        sums.append(float(xp.sum(current)))
+        sums.append(float(np.sum(current)))
     return np.array(sums)
 
 
@@ -382,45 +373,41 @@ def chebyshev_fit(values: Float64, angles: Float64) -> Float64:
     return np.asarray(coefficients[: significant[-1] + 1] if len(significant) else coefficients[:1])
 
 
-def combine(xp: Any, nu: Any, pieces: list[Piece] | None) -> tuple[float, Any, float]:
+def combine(nu: Float64, pieces: list[Piece] | None) -> tuple[float, Any, float]:
     """log_mean, leaf messages and error bound of a sum of pieces."""
     if pieces is None:
-        return math.nan, xp.zeros_like(nu), math.inf
+        return math.nan, np.zeros_like(nu), math.inf
     if not pieces:
-        return -math.inf, xp.zeros_like(nu), 0.0
+        return -math.inf, np.zeros_like(nu), 0.0
     amp = max(piece.amp for piece in pieces)
     top = max(piece.log_mean for piece in pieces)
     weights = [math.exp(piece.log_mean - top) for piece in pieces]
     log_mean = top + math.log(sum(weights))
     bound = ERROR_PER_AMP * (1.0 + amp) + 2.0 * max(piece.rounding for piece in pieces)
-    messages = [piece.tilt + xp.log(_evaluate(xp, nu, piece)) for piece in pieces]
+    messages = [piece.tilt + np.log(_evaluate(nu, piece)) for piece in pieces]
     if len(pieces) == 1:
         return log_mean, messages[0], bound
     # Joint masses of (segment, y_d) add: P(y = 1) and P(y = 0) by log-sum-exp over the segments. A variable with
     # infinite log-odds holds all mass in one state; the message says what turning it over would make of that.
-    finite = xp.isfinite(nu)
-    own = xp.where(finite, nu, 0.0)
-    on = xp.full(nu.shape, -math.inf, dtype=nu.dtype, device=nu.device)
-    off = on
+    finite = np.isfinite(nu)
+    own = np.where(finite, nu, 0.0)
+    on = off = np.full(nu.shape, -math.inf)
     for piece, message in zip(pieces, messages):
         odds = own + message
-        log_on = xp.where(finite, -_softplus(xp, -odds), xp.where(nu > 0, 0.0, message))
-        log_off = xp.where(finite, -_softplus(xp, odds), xp.where(nu > 0, -message, 0.0))
-        on = xp.logaddexp(on, piece.log_mean + log_on)
-        off = xp.logaddexp(off, piece.log_mean + log_off)
+        log_on = np.where(finite, -softplus(-odds), np.where(nu > 0, 0.0, message))
+        log_off = np.where(finite, -softplus(odds), np.where(nu > 0, -message, 0.0))
+        on = np.logaddexp(on, piece.log_mean + log_on)
+        off = np.logaddexp(off, piece.log_mean + log_off)
     return log_mean, on - off - own, bound
 
 
-def _evaluate(xp: Any, nu: Any, piece: Piece) -> Any:
+def _evaluate(nu: Float64, piece: Piece) -> Float64:
     """r(x) at the leaves."""
     if piece.ratio is not None:
-        return piece.ratio
-    return clenshaw(xp, xp.tanh(0.5 * (nu + piece.tilt)), piece.coefficients)
+        return np.asarray(piece.ratio)
+    return _series(np.tanh(0.5 * (nu + piece.tilt)), piece.coefficients)
 
 
-def clenshaw(xp: Any, x: Any, coefficients: Float64) -> Any:
+def _series(x: Float64, coefficients: Float64) -> Float64:
     """Value of a Chebyshev series."""
-    later, latest = xp.zeros_like(x), xp.zeros_like(x)
-    for c in coefficients[:0:-1].tolist():
-        later, latest = latest, 2.0 * x * latest - later + c
-    return x * latest - later + float(coefficients[0])
+    return np.asarray(np.polynomial.chebyshev.chebval(x, coefficients))

@@ -302,7 +302,7 @@ def _array_flat(batch: _Batch) -> _Part:
         for r in range(len(v)):
             for b in range(len(nu)):
                 pushed = still if h is None else h[r, b]
-                rows.append(flat_tangent(np, nu[b], tables[b % len(tables)], v[r, b], pushed))
+                rows.append(flat_tangent(nu[b], tables[b % len(tables)], v[r, b], pushed))
     if any(row is None for row in rows):
         return _array_nested(program, batch)
     change = np.reshape(np.asarray(rows, np.float64), v.shape)
@@ -326,10 +326,10 @@ def _array_nested(program: TreeProgram, batch: _Batch) -> _Part:
     for r in range(len(v)):
         with np.errstate(all="ignore"):
             pushed = still if h is None else np.where(rows == -math.inf, 0.0, h[r])
-            found = tangent_pass(np, schedule, nu, rows, v[r], pushed)
-        marginals[r] = _moved(odds, np.asarray(found.logits))
+            change, moving = tangent_pass(schedule, nu, rows, v[r], pushed)
+        marginals[r] = _moved(odds, change)
         if counts:
-            moved[r] = np.where(probs > 0.0, probs * np.asarray(found.tables), 0.0)
+            moved[r] = np.where(probs > 0.0, probs * moving, 0.0)
     return _Part(marginals, probs, moved, np.zeros(models))
 
 

@@ -22,7 +22,7 @@ from ...structure.nested.schedule import Schedule, build_schedule, count_caps, f
 from ...structure.nested.tree import Components, FlatBucket, NestedPart, TreeProgram
 from .. import native, thresholds
 from ..answer import Answer, posterior
-from ..forest.arithmetic import Wide
+from ..arithmetic import UNIT_ROUNDOFF, Direct, Fourier, LogSpace, Wide
 from ..forest.certificate import log_odds
 from ..forest.sum_product import ForestPass
 from ..forest.values import ForestValues
@@ -30,7 +30,6 @@ from ..ladder import TOLERANCE, WIDE, announce, climb
 from ..log_sums import accurate_sum
 from ..problem import Mixture, Problem, Rows, without_edges
 from . import chain, characteristic, mixture, moments, retilt
-from .arithmetic import UNIT_ROUNDOFF, Direct, Fourier, LogSpace
 from .decided import SHARE, core_of
 from .tree_pass import sum_product
 
@@ -200,7 +199,7 @@ def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bo
 def _quiet(solve: Any, nu: Float64, *arguments: Any) -> Answer:
     """Array code meets log 0 and inf - inf on purpose; its certificate catches what matters."""
     with np.errstate(all="ignore"):
-        found: Answer = solve(np, nu, *arguments)
+        found: Answer = solve(nu, *arguments)
     return found
 
 
@@ -234,7 +233,7 @@ def _nested(program: TreeProgram, rows: Rows | Problem, method: str, cavities: b
         if not native.present():
             raise ParameterError("`method='tiled'` needs the compiled engine. Use 'auto' or 'log-tree'.")
         return climb([_tree_rung(program, "tiled"), _last_rung(program)], rows)
-    return _array_pass(program, LogSpace(np), rows)  # "log-tree"
+    return _array_pass(program, LogSpace(), rows)  # "log-tree"
 
 
 def _tree_rungs(program: TreeProgram, rows: Rows | Problem, cavities: bool) -> list[Rung]:
@@ -267,7 +266,7 @@ def _last_rung(program: TreeProgram) -> Rung:
     wide = _tree_rung(program, "wide")
     if native.present():
         return lambda rows: announced(program, len(rows), WIDE, "Inference", partial(wide, rows))
-    return lambda rows: _with_digits(program, rows, _array_pass(program, LogSpace(np), rows))
+    return lambda rows: _with_digits(program, rows, _array_pass(program, LogSpace(), rows))
 
 
 def _with_digits(program: TreeProgram, rows: Rows | Problem, found: Answer) -> Answer:
@@ -297,7 +296,7 @@ def _wide_bound(schedule: Schedule, nu: Float64, tables: Float64, found: Float64
 def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Rung:
     if native.present():
         return lambda rows: native.tree_pass(program, rows.nu, rows.tables, kind, cavities=cavities)
-    arithmetic = Fourier(np) if kind == "fft" else Direct(np)
+    arithmetic = Fourier() if kind == "fft" else Direct()
     return lambda rows: _array_pass(program, arithmetic, rows)
 
 
@@ -314,7 +313,7 @@ def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True, least: 
 def _array_pass(program: TreeProgram, arithmetic: Any, rows: Rows | Problem) -> Answer:
     schedule = schedule_for(program, rows.tables)
     with np.errstate(all="ignore"):
-        return sum_product(np, schedule, arithmetic, rows.nu, rows.full_tables)
+        return sum_product(schedule, arithmetic, rows.nu, rows.full_tables)
 
 
 def pairs_of_counts(program: TreeProgram) -> float:
@@ -438,9 +437,9 @@ def program_log_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> F
         schedule = schedule_for(program, tables)
         rows = Rows(nu, tables).full_tables
         with np.errstate(all="ignore"):
-            answer = sum_product(np, schedule, Direct(np), nu, rows, beliefs=True)
+            answer = sum_product(schedule, Direct(), nu, rows, beliefs=True)
             if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
-                answer = sum_product(np, schedule, LogSpace(np), nu, rows, beliefs=True)
+                answer = sum_product(schedule, LogSpace(), nu, rows, beliefs=True)
         return np.asarray(answer.log_beliefs)
     exact = program.n_leaves <= thresholds.EXACT_TAILS or thresholds.extreme(nu)
     for kind in ("wide",) if exact else ("tiled", "wide"):

@@ -17,11 +17,11 @@ from scipy.special import expit
 
 from ...arrays import Float64
 from .. import thresholds
+from ..arithmetic import UNIT_ROUNDOFF
 from ..forest.entropy import entropy_by_parts
 from ..ladder import WALK, announce
 from ..problem import Problem, without_edges
 from . import moments, retilt
-from .arithmetic import UNIT_ROUNDOFF
 from .derivatives import LEFT_OUT, count_probabilities
 from .infer import pairs_of_counts
 

@@ -11,73 +11,53 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
+from ...arrays import Float64
 from ..answer import Answer
-from .arithmetic import UNIT_ROUNDOFF, Direct
+from ..arithmetic import UNIT_ROUNDOFF
 
 
-def solve_batch(xp: Any, nu: Any, coefficients: NDArray[Any], rates: NDArray[Any]) -> Answer:
+def solve_batch(nu: Float64, coefficients: NDArray[Any], rates: NDArray[Any]) -> Answer:
     """Models (B, n) that share one mixture."""
     batch, n = nu.shape
-    like = {"dtype": nu.dtype, "device": nu.device}
-    leaves = Direct(xp).leaves(nu)
-    off, on = leaves[..., 0], leaves[..., 1]
-    logs, phases, blanks = [], [], []
-    for rate in rates.tolist():
-        size, phase = _polar(xp, off, on, complex(rate))
-        zero = size == 0.0
-        logs.append(xp.log(xp.where(zero, 1.0, size)))
-        phases.append(phase)
-        blanks.append(zero)
-    totals = [xp.sum(part, axis=-1) for part in logs]
-    turns = [xp.sum(part, axis=-1) for part in phases]
-    holes = [xp.sum(xp.astype(part, nu.dtype), axis=-1) for part in blanks]
-    top = totals[0]
-    for total in totals[1:]:
-        top = xp.maximum(top, total)
+    off, on = expit(-nu), expit(nu)
+    factors = [off + on * (rate.real if rate.imag == 0.0 else rate) for rate in map(complex, rates.tolist())]
+    blanks = [factor == 0.0 for factor in factors]
+    phases = [np.angle(factor) for factor in factors]
+    logs = [np.log(np.where(blank, 1.0, np.abs(factor))) for blank, factor in zip(blanks, factors)]
+    totals, turns, holes = ([part.sum(axis=1) for part in parts] for parts in (logs, phases, blanks))
+    top = np.max(totals, axis=0)
 
-    value, spread = xp.zeros((batch,), **like), xp.zeros((batch,), **like)
-    up, down = xp.zeros((batch, n), **like), xp.zeros((batch, n), **like)
-    up_spread, down_spread = xp.zeros((batch, n), **like), xp.zeros((batch, n), **like)
+    value, spread = np.zeros(batch), np.zeros(batch)
+    up, down, up_spread, down_spread = (np.zeros((batch, n)) for _ in range(4))
     for j, (a, rate) in enumerate(zip(coefficients.tolist(), rates.tolist())):
         a, rate = complex(a), complex(rate)
-        whole = xp.where(holes[j] == 0.0, xp.exp(totals[j] - top), 0.0)
-        value = value + whole * _real_part(xp, a, turns[j])
-        spread = spread + abs(a) * whole
-        others = holes[j][:, None] - xp.astype(blanks[j], nu.dtype)
-        rest = xp.where(
-            others == 0.0, xp.exp(xp.clip(totals[j][:, None] - top[:, None] - logs[j], -745.0, 700.0)), 0.0
-        )
+        whole = np.where(holes[j] == 0, np.exp(totals[j] - top), 0.0)
+        value += whole * _real_part(a, turns[j])
+        spread += abs(a) * whole
+        others = holes[j][:, None] - blanks[j]
+        size = np.exp(np.clip(totals[j][:, None] - top[:, None] - logs[j], -745.0, 700.0))
+        rest = np.where(others == 0, size, 0.0)
         turn = turns[j][:, None] - phases[j]
-        down = down + rest * _real_part(xp, a, turn)
-        up = up + rest * _real_part(xp, a * rate, turn)
-        down_spread = down_spread + abs(a) * rest
-        up_spread = up_spread + abs(a * rate) * rest
+        down += rest * _real_part(a, turn)
+        up += rest * _real_part(a * rate, turn)
+        down_spread += abs(a) * rest
+        up_spread += abs(a * rate) * rest
 
-    sound = (value > 0.0) & xp.all((up > 0.0) & (down > 0.0), axis=-1)
-    amp = spread / xp.where(value > 0.0, value, 1.0)
-    if n:
-        amp = xp.maximum(amp, xp.max(up_spread / xp.where(up > 0.0, up, 1.0), axis=-1))
-        amp = xp.maximum(amp, xp.max(down_spread / xp.where(down > 0.0, down, 1.0), axis=-1))
-    length = xp.abs(top)
-    for total in totals:
-        length = xp.maximum(length, xp.abs(total))
+    sound = (value > 0.0) & ((up > 0.0) & (down > 0.0)).all(axis=1)
+    amp = spread / np.where(value > 0.0, value, 1.0)
+    for sums, sizes in ((up, up_spread), (down, down_spread)):
+        amp = np.maximum(amp, (sizes / np.where(sums > 0.0, sums, 1.0)).max(axis=1, initial=0.0))
+    length = np.abs([top, *totals]).max(axis=0)
     bound = UNIT_ROUNDOFF * amp * (16.0 + 4.0 * math.sqrt(n) + 4.0 * length)
-    log_mean = xp.log(xp.where(value > 0.0, value, 1.0)) + top
-    messages = xp.log(xp.where(up > 0.0, up, 1.0)) - xp.log(xp.where(down > 0.0, down, 1.0))
-    return Answer(log_mean, messages, None, xp.where(sound, bound, math.inf))
+    log_mean = np.log(np.where(value > 0.0, value, 1.0)) + top
+    messages = np.log(np.where(up > 0.0, up, 1.0)) - np.log(np.where(down > 0.0, down, 1.0))
+    return Answer(log_mean, messages, None, np.where(sound, bound, math.inf))
 
 
-def _polar(xp: Any, off: Any, on: Any, rate: complex) -> tuple[Any, Any]:
-    """Size and angle of ``1 - p + p r``."""
-    real = off + on * rate.real
-    if rate.imag == 0.0:
-        return xp.abs(real), xp.where(real < 0.0, math.pi, xp.zeros_like(real))
-    imaginary = on * rate.imag
-    return xp.sqrt(real * real + imaginary * imaginary), xp.atan2(imaginary, real)
-
-
-def _real_part(xp: Any, a: complex, angle: Any) -> Any:
+def _real_part(a: complex, angle: Float64) -> Float64:
     """Real part of ``a e^(i angle)``; imaginary parts cancel between conjugate terms."""
-    return a.real * xp.cos(angle) - a.imag * xp.sin(angle)
+    return np.asarray(a.real * np.cos(angle) - a.imag * np.sin(angle))

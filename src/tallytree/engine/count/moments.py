@@ -21,8 +21,8 @@ from scipy.special import expit
 from ...arrays import Float64, Ints
 from ...structure.nested.count_tree import CountTree
 from .. import native
+from ..arithmetic import UNIT_ROUNDOFF
 from ..log_sums import accurate_sum
-from .arithmetic import UNIT_ROUNDOFF
 
 
 def softplus_sum(nu: Float64) -> Float64:

@@ -12,102 +12,56 @@ are the parts ``log u + i t`` of a complex number, and the passes are those of :
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from ...arrays import Float64, Ints
 from ...structure.nested.schedule import Schedule
-from .arithmetic import LogSpace
-from .tree_pass import downward, extend_tables, gather, upward
+from ..arithmetic import Carried
+from .tree_pass import TreePass
 
 
-@dataclass(frozen=True, eq=False)
-class Tangent:
-    """Derivatives along a direction v, per model of the batch.
+class _MovingPass(TreePass):
+    """Both passes along a direction of the log-odds, (B, D), and of the tables, (B, T)."""
 
-    Attributes
-    ----------
-    logits : (B, D)
-        d posterior log-odds, the direction's own entry included.
-    tables : (B, T)
-        d log P(count) of every set, packed; 0 where the count is impossible.
-    """
+    def __init__(
+        self,
+        schedule: Schedule,
+        nu: Float64,
+        tables: Float64,
+        nu_direction: Float64,
+        table_direction: Float64,
+    ) -> None:
+        super().__init__(schedule, Carried(), nu, tables)
+        self.direction = np.where(np.isfinite(nu), nu_direction, 0.0).T
+        # The constants behind the tables do not move.
+        self.pushed = np.concatenate([table_direction, np.zeros((self.batch, 2))], axis=1).T
 
-    logits: Any
-    tables: Any
+    def _leaves(self) -> Any:
+        log_p = super()._leaves()
+        p = np.exp(log_p)
+        return log_p + 1j * np.stack([-p[1] * self.direction, p[0] * self.direction])
 
+    def _table_values(self, log_values: Float64, cells: Ints) -> Any:
+        return log_values + 1j * self._get(self.pushed, cells)
 
-class Moving(LogSpace):
-    """(logarithm, ratio of the derivative) as the parts of a complex number; `direction` (B, D) moves the leaves."""
-
-    zero = complex(-math.inf, 0.0)
-
-    def __init__(self, xp: Any, direction: Any) -> None:
-        super().__init__(xp)
-        self.direction = direction
-
-    def leaves(self, nu: Any) -> Any:
-        xp = self.xp
-        log_p = super().leaves(nu)
-        p, moving = xp.exp(log_p), xp.where(xp.isfinite(nu), self.direction, 0.0)
-        return log_p + 1j * xp.stack([-p[..., 1] * moving, p[..., 0] * moving], axis=-1)
-
-    def total(self, values: Any) -> Any:
-        logs = self.xp.real(values)
-        top = self.xp.max(logs, axis=-1)
-        anchor = self.xp.where(top == -math.inf, 0.0, top)
-        weights = self.xp.exp(logs - anchor[..., None])
-        moment = self.xp.sum(weights * self.xp.imag(values), axis=-1)
-        return self._number(anchor, self.xp.sum(weights, axis=-1), moment)
-
-    def gathered(self, term: Any, count: int) -> Any:
-        xp = self.xp
-        top = xp.real(term(0))
-        for i in range(1, count):
-            top = xp.maximum(top, xp.real(term(i)))
-        anchor = xp.where(top == -math.inf, 0.0, top)
-        total, moment = xp.zeros_like(anchor), xp.zeros_like(anchor)
-        for i in range(count):
-            part = term(i)
-            weight = xp.exp(xp.real(part) - anchor)
-            total = total + weight
-            moment = moment + weight * xp.imag(part)
-        return self._number(anchor, total, moment)
-
-    def _number(self, anchor: Any, total: Any, moment: Any) -> Any:
-        """From sums in units of e^anchor: of weights, and of weights times their ratios."""
-        return (anchor + self.xp.log(total)) + 1j * (moment / self.xp.where(total > 0.0, total, 1.0))
-
-    def normalise(self, values: Any) -> tuple[Any, Any]:
-        total = self.xp.real(self.total(values))
-        return values - self.xp.where(total == -math.inf, 0.0, total)[..., None], total
-
-    def against(self, u: Any, d: Any) -> tuple[Any, Any]:
-        """Ratios too: the mean of those of ``u d`` becomes 0."""
-        scale = self.total(u + d)
-        return d - self.xp.where(self.xp.isfinite(scale), scale, 0.0)[..., None], self.xp.real(scale)
-
-    def none(self, values: Any) -> Any:
-        return super().none(self.xp.real(values))
-
-    def magnitude(self, values: Any) -> Any:
-        return super().magnitude(self.xp.real(values))
+    def _scaled(self, message: Any, log_scale: Float64, together: Any) -> Any:
+        """Ratios too: the mean of those of ``up down`` becomes 0."""
+        return super()._scaled(message, log_scale, together) - 1j * together.imag
 
 
 def tangent_pass(
-    xp: Any, schedule: Schedule, nu: Any, tables: Any, nu_direction: Any, table_direction: Any
-) -> Tangent:
-    """Both passes in log-space with ratios; `nu_direction` (B, D), `table_direction` (B, T)."""
-    batch, n = nu.shape
-    moving = Moving(xp, nu_direction)
-    # The constants behind the tables do not move.
-    still = xp.zeros((batch, 2), dtype=nu.dtype, device=nu.device)
-    extended = extend_tables(xp, tables) + 1j * xp.concat([table_direction, still], axis=-1)
-    up = upward(xp, schedule, moving, nu, extended)
-    down = downward(xp, schedule, moving, up, extended)[0]
-    slopes = xp.imag(xp.reshape(gather(xp, down, schedule.leaf_down), (batch, n, 2)))
-    u, d = gather(xp, up.storage, schedule.set_up), gather(xp, down, schedule.set_down)
-    possible = (xp.real(u) > -math.inf) & (xp.real(d) > -math.inf)
-    return Tangent(
-        nu_direction + slopes[..., 1] - slopes[..., 0], xp.where(possible, xp.imag(u) + xp.imag(d), 0.0)
-    )
+    schedule: Schedule, nu: Float64, tables: Float64, nu_direction: Float64, table_direction: Float64
+) -> tuple[Float64, Float64]:
+    """D posterior log-odds (B, D), with the direction's own entry, and d log P(count) of every set, packed (B, T).
+
+    The latter is 0 where the count is impossible.
+    """
+    passes = _MovingPass(schedule, nu, tables, nu_direction, table_direction)
+    passes.upward()
+    passes.downward()
+    slopes = passes.down[schedule.leaf_down].imag
+    u, d = passes.beliefs()
+    moved = np.where((u.real > -np.inf) & (d.real > -np.inf), u.imag + d.imag, 0.0)
+    return nu_direction + (slopes[:, 1] - slopes[:, 0]).T, moved.T

@@ -1,4 +1,4 @@
-"""Sum-product on a scheduled binary forest, for any arithmetic and any array-API namespace.
+"""Sum-product on a scheduled binary forest, by any arithmetic of :mod:`~tallytree.engine.arithmetic`.
 
 Upward messages include a node's table, downward messages exclude it, so every table is used once:
 
@@ -6,180 +6,205 @@ Upward messages include a node's table, downward messages exclude it, so every t
     down_l = correlate(f_p . down_p, up_r)
     belief = up . down / <up, down>
 
-Messages are normalised, up to sum 1 and down to <up, down> = 1; scales are carried as logarithms.
+Messages are normalised, up to sum 1 and down to <up, down> = 1; scales are carried as logarithms. Messages of many
+nodes lie side by side: storage has axes (cell, model), and a gathered bucket has the axes of the arithmetic, of which
+the first three have length one and rows are nodes times models.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from scipy.special import expit, log_expit
 
+from ...arrays import Float64, Ints
 from ...structure.nested.schedule import DownStep, Schedule
 from ..answer import Answer
-from .arithmetic import UNIT_ROUNDOFF, Arithmetic
+from ..arithmetic import UNIT_ROUNDOFF, Direct, Fourier
+from ..forest.certificate import log_odds
 
+_TINY = 1e-300  # anything smaller may have been lost to underflow
 _FAINTEST = -690.0  # plain numbers have all their digits down to e^-708
 
 
+def resized(values: Float64, width: int, zero: complex) -> Float64:
+    """Messages (..., count, row) cut or padded to so many counts."""
+    missing = width - values.shape[-2]
+    if missing <= 0:
+        return values[..., :width, :]
+    padding = np.full((*values.shape[:-2], missing, values.shape[-1]), zero, values.dtype)
+    return np.concatenate([values, padding], axis=-2)
+
+
+def leaf_values(arithmetic: Direct, nu: Float64) -> Float64:
+    """Probabilities of off and on, (2, ...), as numbers of the arithmetic."""
+    return np.stack([expit(-nu), expit(nu)] if arithmetic.keep else [log_expit(-nu), log_expit(nu)])
+
+
+class TreePass:
+    """Both passes for a batch of log-odds (B, D) with packed log-tables (B, T)."""
+
+    def __init__(self, schedule: Schedule, arithmetic: Direct, nu: Float64, tables: Float64) -> None:
+        self.schedule, self.arithmetic, self.nu = schedule, arithmetic, nu
+        self.batch, self.n = nu.shape
+        self.plain = arithmetic.keep > 0.0
+        # The two constants that nodes without a table and padding refer to.
+        constants = np.broadcast_to([0.0, -math.inf], (self.batch, 2))
+        self.tables = np.concatenate([tables, constants], axis=1).T
+        self.log_mean, self.faintest = np.zeros(self.batch), np.zeros(self.batch)
+        self.size = np.ones(self.batch)  # largest logarithm met: it is known to so many units of round-off
+        # Error of a node's merge relative to the mass it keeps, by up rank
+        self.error = np.zeros((schedule.n_internal + 1, self.batch))
+
+    def _get(self, storage: Float64, cells: Ints) -> Float64:
+        return storage[cells.T].reshape(1, 1, 1, cells.shape[1], -1)
+
+    def _put(self, storage: Float64, start: int, values: Float64) -> None:
+        width = values.shape[3]
+        rows = values.reshape(width, -1, self.batch).swapaxes(0, 1)
+        storage[start : start + rows.shape[0] * width] = rows.reshape(-1, self.batch)
+
+    def _models(self, values: Float64) -> Float64:
+        """Numbers of all rows by node and model."""
+        return values.reshape(-1, self.batch)
+
+    def _leaves(self) -> Float64:
+        """Numbers (2, D, B)."""
+        return leaf_values(self.arithmetic, self.nu.T)
+
+    def _weighed(self, message: Float64, cells: Ints) -> tuple[Float64, Float64]:
+        """Messages times the tables of their nodes relative to the largest entries, and these, by row."""
+        log_f = self._get(self.tables, cells)
+        top = log_f.max(axis=3)[0, 0, 0]
+        safe = np.where(top == -math.inf, 0.0, top)
+        if self.plain:
+            lowest = np.where(log_f > -math.inf, log_f, safe).min(axis=3)[0, 0, 0]
+            self._see(np.where(top > -math.inf, lowest - safe, 0.0), message)
+        return self.arithmetic.times(message, self._table_values(log_f - safe, cells)), safe
+
+    def _table_values(self, log_values: Float64, cells: Ints) -> Float64:
+        """Log-values as numbers of the arithmetic."""
+        return self.arithmetic.enter(log_values)
+
+    def _see(self, log_factor: Float64 | float, *messages: Float64) -> None:
+        """Note the logarithm of the smallest product of positive numbers that may have been made."""
+        for x in messages if not isinstance(self.arithmetic, Fourier) else ():
+            # Otherwise a bound covers what is lost relative to the largest entries.
+            log_factor = log_factor + np.log(np.where(x > 0.0, x, 1.0).min(axis=3)[0, 0, 0])
+        if np.ndim(log_factor):
+            self.faintest = np.minimum(self.faintest, self._models(np.asarray(log_factor)).min(0))
+
+    def _measure(self, message: Float64) -> None:
+        if not self.plain:
+            logs = np.abs(self.arithmetic.log(message))
+            largest = np.where(np.isfinite(logs), logs, 0.0).max(axis=3)
+            self.size = np.maximum(self.size, 1.0 + self._models(largest).max(0))
+
+    def upward(self) -> Float64:
+        """Messages of all nodes; returns log E[product of potentials], (B,)."""
+        ar, schedule = self.arithmetic, self.schedule
+        leaves = self._leaves()
+        self.up = np.full((schedule.up_length, self.batch), ar.zero, leaves.dtype)
+        self.up[1 : 1 + 2 * self.n] = leaves.swapaxes(0, 1).reshape(2 * self.n, self.batch)
+        rank = 0
+        for step in schedule.up:
+            a, b = self._get(self.up, step.left), self._get(self.up, step.right)
+            merged = resized(ar.product(a, b), step.width, ar.zero)
+            if self.plain:
+                self._see(0.0, a, b)
+            weighted, top = self._weighed(merged, step.table)
+            log_mass = ar.log(ar.total(weighted, 3))[0, 0, 0]
+            message = ar.scale(weighted, np.where(log_mass == -math.inf, 0.0, log_mass))
+            self._put(self.up, step.start, message)
+            if self.plain:
+                # The table's largest entry is 1, so an error in the merge keeps its size and the mass shrinks.
+                lost = min(a.shape[3], b.shape[3]) * _TINY + ar.product_error(a, b)[0, 0]
+                relative = np.exp(np.clip(-log_mass, -700.0, 700.0))
+                self.error[rank : rank + len(step.nodes)] = self._models(lost * relative)
+            self.log_mean = self.log_mean + self._models(log_mass + top).sum(0)
+            self._measure(message)
+            rank += len(step.nodes)
+        return self.log_mean
+
+    def downward(self) -> Float64:
+        """Down messages; returns a bound on the error of any probability, (B,)."""
+        ar, schedule, up = self.arithmetic, self.schedule, self.up
+        self.down = np.full((schedule.down_length, self.batch), ar.zero, up.dtype)
+        self.weighted = self.down.copy()
+        self.path_error = np.zeros((schedule.n_placed, self.batch))
+        self.squares = np.zeros(self.batch)
+        roots = schedule.roots
+        if len(roots.nodes):
+            shape = (1, 1, 1, roots.width, len(roots.nodes) * self.batch)
+            self._settle(roots, np.full(shape, ar.one, up.dtype), np.zeros(shape[4:]))
+        for step in schedule.down:
+            u = self._get(up, step.sibling_cells)
+            width = step.width + u.shape[3] - 1
+            g = resized(self._get(self.weighted, step.parent_cells), width, ar.zero)
+            own = self._get(up, step.own_cells)
+            fresh = np.zeros(g.shape[4])
+            if self.plain:
+                self._see(0.0, g, u)
+                fresh = min(g.shape[3], u.shape[3]) * _TINY + ar.adjoint_error(g, u, own)[0, 0, 0]
+            self._settle(step, ar.adjoint(g, u, own), fresh)
+        worst_path = self.path_error.max(axis=0, initial=0.0)
+        # Errors of different merges are independent: four standard deviations of their sum.
+        return np.asarray(4.0 * np.sqrt(self.squares) + worst_path)
+
+    def _settle(self, step: DownStep, message: Float64, fresh: Float64) -> None:
+        """Scale to <up, down> = 1, weigh by the table for the children, and add up the errors."""
+        ar, count = self.arithmetic, len(step.nodes)
+        together = ar.total(ar.times(self._get(self.up, step.own_cells), message), 3)[0, 0, 0]
+        log_scale = ar.log(together)
+        message = self._scaled(message, np.where(np.isfinite(log_scale), log_scale, 0.0), together)
+        self._put(self.down, step.start, message)
+        heavy, _ = self._weighed(message, step.table)
+        self._put(self.weighted, step.start, heavy)
+        if self.plain:
+            damage = self.error[step.up_rank] * self._models(heavy.sum(axis=3))
+            self.squares = self.squares + (damage * damage).sum(0)
+            fresh = fresh * np.exp(np.clip(-log_scale, -700.0, 700.0))
+            inherited = self.path_error[step.parent_rank]
+            self.path_error[step.down_rank : step.down_rank + count] = inherited + self._models(fresh)
+        self._measure(message)
+
+    def _scaled(self, message: Float64, log_scale: Float64, together: Float64) -> Float64:
+        """A message less a log-scale; `together` is <up, down> as a number of the arithmetic."""
+        return self.arithmetic.scale(message, log_scale)
+
+    def beliefs(self) -> tuple[Float64, Float64]:
+        """Numbers of every count of every set from below and from above, (T, B) each."""
+        return self.up[self.schedule.set_up], self.down[self.schedule.set_down]
+
+
 def sum_product(
-    xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, tables: Any, *, beliefs: bool = False
+    schedule: Schedule, arithmetic: Direct, nu: Float64, tables: Float64, *, beliefs: bool = False
 ) -> Answer:
-    """Both passes for a batch.
+    """Answers for a batch of log-odds (B, D) with packed log-tables (B, T); `beliefs` of the sets if wanted."""
+    passes = TreePass(schedule, arithmetic, nu, tables)
+    log_mean = passes.upward()
+    error = passes.downward()
+    impossible = log_mean == -math.inf
 
-    Parameters
-    ----------
-    nu : (B, D) array
-        Log-odds of the variables.
-    tables : (B, T) array
-        Packed log-tables.
-    beliefs : bool
-        Whether the count distributions of the sets are wanted too.
-    """
-    batch, n = nu.shape
-    extended = extend_tables(xp, tables)
-    up = upward(xp, schedule, arithmetic, nu, extended)
-    down, error, size, faintest = downward(xp, schedule, arithmetic, up, extended)
-    impossible = up.log_mean == -math.inf
-
-    log_leaf = arithmetic.log(xp.reshape(gather(xp, down, schedule.leaf_down), (batch, n, 2)))
-    free = xp.asarray(schedule.leaf_down[:, 0] == 0, device=nu.device)
-    on, off = log_leaf[..., 1], log_leaf[..., 0]
-    same = (on == off) | free | impossible[:, None]  # also where both are -inf: nothing is known
-    messages = xp.where(same, 0.0, on - xp.where(same, 0.0, off))
+    log_leaf = arithmetic.log(passes.down[schedule.leaf_down])  # (D, 2, B)
+    known = (schedule.leaf_down[:, 0] != 0)[:, None] & ~impossible
+    messages = np.where(known, log_odds(np.moveaxis(log_leaf, 1, 2)), 0.0).T
 
     log_beliefs = None
     if beliefs:
-        u = arithmetic.log(gather(xp, up.storage, schedule.set_up))
-        d = arithmetic.log(gather(xp, down, schedule.set_down))
-        log_beliefs = xp.where((u == -math.inf) | (d == -math.inf), -math.inf, u + d)
+        u, d = map(arithmetic.log, passes.beliefs())
+        log_beliefs = np.where((u == -math.inf) | (d == -math.inf), -math.inf, u + d).T
 
     # An error e in <up, down> = 1 moves a probability P by at most e, hence its odds by e / min(P, 1 - P).
-    posterior = xp.where(xp.isfinite(nu), nu, 0.0) + messages
-    worst = xp.max(xp.exp(xp.clip(xp.abs(posterior), 0.0, 700.0)), axis=-1) if n else xp.ones_like(error)
-    gathered = schedule.rounding if arithmetic.zero == 0.0 else 8.0 * schedule.levels
-    bound = 2.0 * error * worst + UNIT_ROUNDOFF * (gathered * size + 4.0 * (1.0 + size))
-    if arithmetic.zero == 0.0 and n:
+    posterior = np.where(np.isfinite(nu), nu, 0.0) + messages
+    worst = np.exp(np.clip(np.abs(posterior), 0.0, 700.0)).max(axis=1, initial=1.0)
+    gathered = schedule.rounding if passes.plain else 8.0 * schedule.levels
+    bound = 2.0 * error * worst + UNIT_ROUNDOFF * (gathered * passes.size + 4.0 * (1.0 + passes.size))
+    if passes.plain:
         # A zero may be an impossible state or an underflow; only logarithms can tell.
-        doubtful = xp.any(xp.isfinite(nu) & ~xp.isfinite(messages), axis=-1)
-        bound = xp.where(doubtful | (faintest < _FAINTEST), math.inf, bound)
-    sound = xp.isfinite(bound) & xp.all(~xp.isnan(messages), axis=-1)
-    bound = xp.where(impossible & (arithmetic.zero != 0.0), 0.0, xp.where(sound, bound, math.inf))
-    return Answer(up.log_mean, messages, log_beliefs, bound)
-
-
-@dataclass(frozen=True, eq=False)
-class _Up:
-    storage: Any
-    log_mean: Any  # (B,)
-    error: Any  # (B, n_internal + 1) error of a node's merge relative to the mass it keeps, by up rank
-    size: Any  # (B,) largest `magnitude` met
-    faintest: Any  # (B,) log of the smallest product of positive numbers that a merge may have made
-
-
-def upward(xp: Any, schedule: Schedule, arithmetic: Arithmetic, nu: Any, extended: Any) -> _Up:
-    batch, n = nu.shape
-    like = {"dtype": nu.dtype, "device": nu.device}
-    leaves = arithmetic.leaves(nu)
-    storage = xp.full((batch, schedule.up_length), arithmetic.zero, dtype=leaves.dtype, device=nu.device)
-    storage[:, 1 : 1 + 2 * n] = xp.reshape(leaves, (batch, 2 * n))
-    error = xp.zeros((batch, schedule.n_internal + 1), **like)
-    log_mean, size = xp.zeros((batch,), **like), xp.ones((batch,), **like)
-    faintest = xp.zeros((batch,), **like)
-    rank = 0
-    for step in schedule.up:
-        count = len(step.nodes)
-        a = gather(xp, storage, step.left)
-        b = gather(xp, storage, step.right)
-        merged = arithmetic.merge(a, b, step.width)
-        table = gather(xp, extended, step.table)
-        faintest = xp.minimum(faintest, _log_smallest_product(xp, arithmetic, (a, b), table))
-        weighted, shift = arithmetic.weigh(merged, table)
-        message, log_mass = arithmetic.normalise(weighted)
-        storage[:, step.start : step.start + count * step.width] = xp.reshape(message, (batch, -1))
-        # The table's largest entry is 1 after `weigh`, so an error in the merge keeps its size and the mass shrinks.
-        error[:, rank : rank + count] = arithmetic.merge_error(a, b) * xp.exp(
-            xp.clip(-log_mass, -700.0, 700.0)
-        )
-        log_mean = log_mean + xp.sum(log_mass + shift, axis=-1)
-        size = xp.maximum(size, xp.max(arithmetic.magnitude(message), axis=-1))
-        rank += count
-    return _Up(storage, log_mean, error, size, faintest)
-
-
-def downward(
-    xp: Any, schedule: Schedule, arithmetic: Arithmetic, up: _Up, extended: Any
-) -> tuple[Any, Any, Any, Any]:
-    """Down messages, a bound on the error of any probability, the largest magnitude and the smallest product met."""
-    batch = up.log_mean.shape[0]
-    like = {"dtype": up.log_mean.dtype, "device": up.log_mean.device}
-    numbers = {"dtype": up.storage.dtype, "device": up.storage.device}
-    down = xp.full((batch, schedule.down_length), arithmetic.zero, **numbers)
-    weighted = xp.full((batch, schedule.down_length), arithmetic.zero, **numbers)
-    path_error = xp.zeros((batch, schedule.n_placed), **like)
-    squares, size, faintest = xp.zeros((batch,), **like), up.size, up.faintest
-
-    def settle(step: DownStep, message: Any, fresh_error: Any) -> None:
-        """Scale to <up, down> = 1, weigh by the table for the children, and add up the errors."""
-        nonlocal squares, size, faintest
-        count = len(step.nodes)
-        own = gather(xp, up.storage, step.own_cells)
-        message, scale = arithmetic.against(own, message)
-        cells = slice(step.start, step.start + count * step.width)
-        down[:, cells] = xp.reshape(message, (batch, -1))
-        table = gather(xp, extended, step.table)
-        faintest = xp.minimum(faintest, _log_smallest_product(xp, arithmetic, (message,), table))
-        heavy, _ = arithmetic.weigh(message, table)
-        weighted[:, cells] = xp.reshape(heavy, (batch, -1))
-        lost = xp.take(up.error, xp.asarray(step.up_rank, device=heavy.device), axis=-1)
-        damage = lost * arithmetic.loss(heavy)
-        squares = squares + xp.sum(damage * damage, axis=-1)
-        inherited = xp.take(path_error, xp.asarray(step.parent_rank, device=heavy.device), axis=-1)
-        fresh = fresh_error * xp.exp(xp.clip(-scale, -700.0, 700.0))
-        path_error[:, step.down_rank : step.down_rank + count] = inherited + fresh
-        size = xp.maximum(size, xp.max(arithmetic.magnitude(message), axis=-1))
-
-    if len(schedule.roots.nodes):
-        shape = (batch, len(schedule.roots.nodes), schedule.roots.width)
-        ones = xp.full(shape, 1.0 if arithmetic.zero == 0.0 else 0.0, **numbers)
-        settle(schedule.roots, ones, xp.zeros(shape[:2], **like))
-    for step in schedule.down:
-        g = gather(xp, weighted, step.parent_cells)
-        u = gather(xp, up.storage, step.sibling_cells)
-        faintest = xp.minimum(faintest, _log_smallest_product(xp, arithmetic, (g, u), None))
-        settle(step, arithmetic.correlate(g, u, step.width), arithmetic.merge_error(g, u))
-    worst_path = xp.max(path_error, axis=-1) if schedule.n_placed else xp.zeros((batch,), **like)
-    # Errors of different merges are independent: four standard deviations of their sum.
-    return down, 4.0 * xp.sqrt(squares) + worst_path, size, faintest
-
-
-def _log_smallest_product(xp: Any, arithmetic: Arithmetic, factors: tuple[Any, ...], table: Any) -> Any:
-    """Log of the product of the smallest positive entries, times that of a table relative to its largest, (B,)."""
-    if arithmetic.zero != 0.0:  # logarithms know no limit
-        return xp.zeros(factors[0].shape[:1], dtype=xp.float64, device=factors[0].device)
-    total = xp.zeros_like(factors[0][..., 0])
-    # Otherwise a bound covers what is lost relative to the largest entries.
-    for x in factors if arithmetic.relative else ():
-        total = total + xp.log(xp.min(xp.where(x > 0.0, x, 1.0), axis=-1))
-    if table is not None:
-        top = xp.max(table, axis=-1)
-        lowest = xp.min(xp.where(table > -math.inf, table, top[..., None]), axis=-1)
-        total = total + xp.where(top > -math.inf, lowest - top, 0.0)
-    return xp.min(total, axis=-1)
-
-
-def extend_tables(xp: Any, tables: Any) -> Any:
-    """Tables followed by the two constants that nodes without a table and padding refer to."""
-    constants = xp.asarray(np.array([0.0, -math.inf]), dtype=tables.dtype, device=tables.device)
-    return xp.concat(
-        [tables, xp.zeros((tables.shape[0], 2), dtype=tables.dtype, device=tables.device) + constants],
-        axis=-1,
-    )
-
-
-def gather(xp: Any, storage: Any, cells: Any) -> Any:
-    """``storage[:, cells]``, written with `take` as the array-API standard asks."""
-    flat = xp.asarray(cells.reshape(-1), device=storage.device)
-    return xp.reshape(xp.take(storage, flat, axis=-1), (storage.shape[0], *cells.shape))
+        doubtful = (np.isfinite(nu) & ~np.isfinite(messages)).any(axis=1) | (passes.faintest < _FAINTEST)
+        bound = np.where(doubtful, math.inf, bound)
+    sound = np.isfinite(bound) & ~np.isnan(messages).any(axis=1)
+    bound = np.where(impossible & (not passes.plain), 0.0, np.where(sound, bound, math.inf))
+    return Answer(log_mean, np.ascontiguousarray(messages), log_beliefs, bound)

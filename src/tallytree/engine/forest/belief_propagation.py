@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from ...arrays import Float64
 from .. import native
 from ..answer import Answer
+from ..arithmetic import ARITHMETICS, UNIT_ROUNDOFF, Direct
 from ..log_sums import anchor
 from ..problem import ForestProblem
-from .arithmetic import ARITHMETICS, UNIT_ROUNDOFF, Direct
 
 Rooting = tuple[NDArray[Any], ...]
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from ...arrays import Float64
+from ..arithmetic import UNIT_ROUNDOFF
 from ..log_sums import anchor, log_sum
 from ..problem import ForestProblem
-from .arithmetic import UNIT_ROUNDOFF
 
 
 def certificate(

@@ -22,10 +22,10 @@ import numpy as np
 
 from ...arrays import Float64
 from ..answer import Answer
+from ..arithmetic import UNIT_ROUNDOFF, Carried
 from ..ladder import announce
 from ..log_sums import log_sum
 from ..problem import ForestProblem
-from .arithmetic import UNIT_ROUNDOFF, Carried
 from .ladder import LOGS, infer, pairs_of_counts, tilted
 from .values import ForestValues
 

@@ -47,12 +47,7 @@ from ...arrays import Float64, Ints
 from ...memo import cached
 from .. import native, thresholds
 from ..answer import Answer
-from ..ladder import TOLERANCE, announce, climb
-from ..log_sums import anchor, log_sum
-from ..problem import ForestProblem
-from ..tilt import tilt_towards
-from . import belief_propagation
-from .arithmetic import (
+from ..arithmetic import (
     ARITHMETICS,
     LN2_HIGH,
     LN2_LOW,
@@ -63,6 +58,11 @@ from .arithmetic import (
     Tiled,
     Wide,
 )  # fmt: skip
+from ..ladder import TOLERANCE, announce, climb
+from ..log_sums import anchor, log_sum
+from ..problem import ForestProblem
+from ..tilt import tilt_towards
+from . import belief_propagation
 from .belief_propagation import balanced, propagate
 from .certificate import certificate, rounding_error, table_tops
 from .sum_product import ForestPass

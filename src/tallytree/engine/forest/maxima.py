@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 
 from ...arrays import Float64, Ints
 from .. import native
+from ..arithmetic import MaxPlus
 from ..log_sums import accurate_sum
 from ..problem import ForestProblem
-from .arithmetic import MaxPlus
 from .certificate import largest_entries
 from .sum_product import ForestPass
 from .walk import Walk

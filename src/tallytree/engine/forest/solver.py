@@ -12,11 +12,11 @@ from ...arrays import Float64, Ints, States
 from ...memo import answer, once
 from .. import thresholds
 from ..answer import Answer, Derivatives
+from ..arithmetic import UNIT_ROUNDOFF
 from ..log_sums import accurate_sum
 from ..problem import ForestProblem
 from ..solver import Solver
 from . import maxima, walk
-from .arithmetic import UNIT_ROUNDOFF
 from .certificate import largest_entries, log_odds
 from .entropy import entropy
 from .ladder import exact_log_norm, infer, relative_counts

@@ -16,7 +16,7 @@ from ...arrays import Float64, Ints
 from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX, VECTOR
 from ..answer import Answer
-from .arithmetic import TINY, Direct
+from ..arithmetic import TINY, Direct
 from .certificate import certificate
 from .values import Chunk, ForestValues
 

@@ -27,9 +27,9 @@ from scipy.special import expit
 from ...arrays import Float64, Ints
 from .. import native
 from ..answer import Answer, Derivatives
+from ..arithmetic import UNIT_ROUNDOFF, Carried
 from ..ladder import TANGENT, announce
 from ..problem import ForestProblem
-from .arithmetic import UNIT_ROUNDOFF, Carried
 from .belief_propagation import scaled
 from .certificate import log_odds
 from .ladder import Tilter, pairs_of_counts, tilted

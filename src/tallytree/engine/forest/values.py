@@ -17,9 +17,9 @@ from ...arrays import Float64, Ints
 from ...memo import cached
 from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX, SCALAR, VECTOR, Step
+from ..arithmetic import TINY, Direct
 from ..log_sums import anchor
 from ..problem import ForestProblem
-from .arithmetic import TINY, Direct
 from .certificate import table_tops
 
 

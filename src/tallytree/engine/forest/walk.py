@@ -15,8 +15,8 @@ from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX
 from .. import native
 from ..answer import Answer
+from ..arithmetic import ARITHMETICS, Direct, Fourier, LogSpace, MaxPlus, Tiled
 from ..problem import ForestProblem
-from .arithmetic import ARITHMETICS, Direct, Fourier, LogSpace, MaxPlus, Tiled
 from .belief_propagation import balanced
 from .ladder import SMALL, tilted
 from .values import Chunk, ForestValues

@@ -1,4 +1,4 @@
-"""Arithmetics for clusters: products of tables of polynomials, in plain numbers, by FFT, in logarithms, and for maxima.
+"""Arithmetics for trees and clusters: products of polynomials in plain numbers, by FFT, in logarithms, and for maxima.
 
 Tables have axes (p, q, r, count, row): a product is ``out[p, r] = sum_q a[p, q, r] b[p, q, r]`` with axes of length one
 broadcast, polynomials multiplied by convolution along `count`. Rows, the many clusters computed together, come last:
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from scipy import fft
 
-from ... import config
-from ...arrays import Float64
-from .. import native
-from ..log_sums import log_sum
+from .. import config
+from ..arrays import Float64
+from . import native
+from .log_sums import log_sum
 
 UNIT_ROUNDOFF = 2.0**-53
 TINY = 1e-290  # anything smaller may have been lost to underflow
