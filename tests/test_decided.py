@@ -156,6 +156,35 @@ def test_long_models_agree_with_recursions_at_chosen_variables(logits):
         assert abs(model.posterior_logits[i] - want) <= max(1e-9, 1e-10 * abs(want))
 
 
+@pytest.mark.parametrize("seed", [0, 2, 6, 8])
+def test_two_far_counts_of_which_one_decides(seed):
+    n = 6000
+    nu = 1000.0 * np.random.default_rng(seed).standard_cauchy(n)
+    model = tt.CountModel(nu, tt.one_of([1, n - 2]))
+    order = np.argsort(nu)
+    for i in [*order[:4].tolist(), int(order[n // 2]), *order[-3:].tolist()]:
+        others = np.delete(nu, i).astype(np.longdouble)
+        off = np.full(3, -np.inf, np.longdouble)  # e_0, e_1 and e_2 of the inverse weights
+        off[0] = 0.0
+        with np.errstate(all="ignore"):
+            for x in others:
+                off[1:] = np.logaddexp(off[1:], off[:-1] - x)
+        want = nu[i] + np.logaddexp(0.0, others.sum() + off[2])
+        want -= np.logaddexp(np.logaddexp.reduce(others), others.sum() + off[1])
+        error, rounded = abs(model.posterior_logits[i] - want), np.spacing(np.abs(nu).max())
+        assert error <= max(1e-9, 1e-10 * abs(want)) + rounded
+        assert error <= model.error_bound + 1e-15 * abs(want) + rounded
+
+
+@pytest.mark.skipif(config.native() is None, reason="array code finds no core")
+def test_a_count_that_no_variable_sees_leaves_a_core():
+    n = 6000
+    nu = 1000.0 * np.random.default_rng(8).standard_cauchy(n)
+    core = decided.core_of(nu, tt.one_of([1, n - 2]).log_table(n))
+    assert core is not None
+    assert len(core.kept) < 20
+
+
 @pytest.mark.skipif(config.native() is None, reason="array code has no such promise")
 def test_no_input_costs_more_than_some_tens_of_usual_products():
     n, rng = 20_000, np.random.default_rng(8)

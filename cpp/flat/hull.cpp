@@ -18,6 +18,7 @@ namespace {
 
 constexpr double kCut = 64;      // nats below the best count at which a count is dropped
 constexpr double kNeverSeen = 50;   // nats below it at which no variable sees a count
+constexpr int kCuts = 4;         // of the counts that nobody must see
 constexpr int kRounds = 40;      // of grid refinement
 constexpr size_t kMaxGrid = 4000;
 constexpr double kMostAlive = 1 << 26;  // counts: more than so many do not fit kMaxPieces segments
@@ -288,23 +289,40 @@ OpenLogits open_logits(const Source& source, const FlatTotals& untilted, const C
   LogitSummary summary(source, untilted);
   const Hull hull = find_hull(summary, table, support);
   if (hull.alive.empty()) return {};
-  double first = (double)hull.alive.front().count, last = (double)hull.alive.back().count, best = hull.alive[0].weight;
+  double best = hull.alive[0].weight;
   for (const Candidate& c : hull.alive) best = larger(best, c.weight);
-  if (hull.alive.size() == 1) {
-    const Tilt only = summary.with_mean(first, 0);
-    best = hull.alive[0].log_f + only.log_norm - only.s * first;
+  const Range every = table.possible({0, source.n});
+  if (hull.alive.size() == 1 && every.first != every.last) {  // otherwise nothing is compared
+    const double only = (double)hull.alive[0].count;
+    const Tilt tilt = summary.with_mean(only, 0);
+    best = hull.alive[0].log_f + tilt.log_norm - tilt.s * only;
   }
   const double visible = best - 2 * kCut - 0.5 * std::log(n);
+  const Candidate *from = hull.alive.data(), *to = from + hull.alive.size();
+  if (from + 1 < to) {
+    while (from->weight < visible) from++;
+    while (to[-1].weight < visible) to--;
+  }
+  double first = (double)from->count, last = (double)to[-1].count;
   if (table.at(0) > visible) first = 0;
   if (table.at(source.n) + (untilted.positive - untilted.negative) > visible) last = n;
   const bool all_below = first - 3 < 0.5, all_above = last + 3 > n - 0.5;
   const Tilt below = summary.with_mean(std::fmax(first - 3, 0.5), 0), above = summary.with_mean(std::fmin(last + 3, n - 0.5), 0);
   // Other counts must not be seen by any variable either, however small its odds: with e_c <= e^{K(s) - s c}, what count c adds
-  // to the rare side of a decided variable is at most f(c) e^{K(s) - s c} times e^{|s - tilt of the counts that matter|}.
-  const double far = above.s - below.s;
-  const double left = table.largest({0, (ptrdiff_t)first - 1}, below.s, 0) + below.log_norm + far;
-  const double right = table.largest({(ptrdiff_t)last + 1, source.n}, above.s, 0) + above.log_norm + far;
-  if (larger(left, right) > best - kNeverSeen) return {};
+  // to the rare side of a decided variable is at most f(c) e^{K(s) - s c} times e^{|s - tilt of the counts that matter|}. Any s
+  // will do: counts that are far off have their own.
+  const auto unseen = [&](auto&& self, Range range, int cuts) -> bool {
+    range = table.possible(range);
+    if (range.empty()) return true;
+    const double nearest = (double)range.last < first ? (double)range.last : (double)range.first;
+    const Tilt own = summary.with_mean(std::fmin(std::fmax(nearest, 0.5), n - 0.5), 0);
+    const double apart = larger(above.s - own.s, own.s - below.s);
+    if (table.largest(range, own.s, 0) + own.log_norm + apart <= best - kNeverSeen) return true;
+    if (!cuts || range.first == range.last) return false;
+    const ptrdiff_t middle = range.first + (range.last - range.first) / 2;
+    return self(self, {range.first, middle}, cuts - 1) && self(self, {middle + 1, range.last}, cuts - 1);
+  };
+  if (!unseen(unseen, {0, (ptrdiff_t)first - 1}, kCuts) || !unseen(unseen, {(ptrdiff_t)last + 1, source.n}, kCuts)) return {};
   OpenLogits open;
   if (!all_above) open.low = -margin - above.s;
   if (!all_below) open.high = margin - below.s;

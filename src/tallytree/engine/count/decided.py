@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from ...arrays import Float64, Ints
 from .. import native
-from ..log_sums import accurate_sum, softplus
 from ..problem import Rows
 
 SHARE = math.exp(-45.0)  # of the weight that decided variables leave out, with room for their number
@@ -82,7 +81,7 @@ def core_of(nu: Float64, table: Float64) -> Core | None:
         if len(side):
             speaker[side] = place[speakers[0 if side is off else -1]]
     gone = ~held
-    log_weight = -float(accurate_sum(softplus(np.where(above[gone], -nu[gone], nu[gone]))))
+    log_weight = -float(native.softplus_sums(np.where(above, -nu, nu)[None, gone])[0])
     first = int(np.count_nonzero(above & gone))
     rows = Rows(
         np.ascontiguousarray(nu[None, kept]), np.ascontiguousarray(table[None, first : first + len(kept) + 1])

@@ -147,32 +147,43 @@ def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:
 def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> list[Rung]:
     batch, n = rows.nu.shape
     rungs: list[Rung] = []
-    if config.native() is not None:
-        if terms is not None and native.has_closed_form(*terms):
-            rungs.append(lambda r: native.closed_form(r.nu, *terms))
-        if batch == 1 and n > thresholds.EXACT_TAILS and thresholds.sparse(rows.nu):
-            rungs.append(_without_decided)
-        rungs += [partial(native.flat, cavities=cavities), _without_decided]
-    else:
+
+    def trees(left: Rows | Problem) -> Answer:
+        return climb(_tree_rungs(CountTree.flat(n).program, left, cavities), left)
+
+    if config.native() is None:
         if terms is not None and len(terms[0]) <= thresholds.MIXTURE_TERMS:
             rungs.append(lambda r: _quiet(mixture.solve_batch, r.nu, *terms))
         if n > thresholds.SERIES_LIMIT:
             rungs.append(lambda r: _quiet(characteristic.solve_batch, r.nu, r.full_tables))
-    return [*rungs, lambda r: climb(_tree_rungs(CountTree.flat(n).program, r, cavities), r)]
+        return [*rungs, trees]
+    if terms is not None and native.has_closed_form(*terms):
+        rungs.append(lambda r: native.closed_form(r.nu, *terms))
+    quick: Rung = partial(native.flat, cavities=cavities)
+    if batch == 1 and n > thresholds.EXACT_TAILS and thresholds.sparse(rows.nu):
+        return [*rungs, partial(_without_decided, otherwise=[quick, trees])]
+    return [*rungs, quick, partial(_without_decided, otherwise=[trees])]
 
 
-def _without_decided(rows: Rows | Problem) -> Answer:
-    """Models most of whose variables are decided, one by one; no answer for the others."""
+def _without_decided(rows: Rows | Problem, otherwise: list[Rung]) -> Answer:
+    """Models most of whose variables are decided, one by one, and the others.
+
+    What the ladder of a core ends in is right: where large log-odds leave it more rounding than is usually certified,
+    that of the whole model has no less.
+    """
+    cores = [core_of(nu, rows.tables[b % len(rows.tables)]) for b, nu in enumerate(rows.nu)]
+    left = np.flatnonzero([core is None for core in cores])
+    if len(left) == len(rows):
+        return climb(otherwise, rows)
     answer = Answer.none(rows.nu.shape)
     log_mean, messages, bound = np.array(answer.log_mean), np.zeros(rows.nu.shape), np.array(answer.bound)
-    for b in range(len(rows)):
-        core = core_of(rows.nu[b], rows.tables[b % len(rows.tables)])
-        if core is None:
-            continue
-        found = climb(_flat_rungs(core.rows, None, True), core.rows)
-        log_mean[b] = found.log_mean[0] + core.log_weight
-        messages[b], bound[b] = found.messages[0][core.speaker], found.bound[0] + SHARE
-    return Answer(log_mean, messages, None, bound)
+    for b, core in enumerate(cores):
+        if core is not None:
+            found = climb(_flat_rungs(core.rows, None, True), core.rows)
+            log_mean[b] = found.log_mean[0] + core.log_weight
+            messages[b], bound[b] = found.messages[0][core.speaker], found.bound[0] + SHARE
+    answer = Answer(log_mean, messages, None, bound)
+    return answer.patched(climb(otherwise, rows.take(left)), left) if len(left) else answer
 
 
 def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bool) -> Answer:
