@@ -131,8 +131,13 @@ FLAT = [
 ]
 
 
+@pytest.mark.parametrize("on_host", [True, False], ids=["few on the host", "all on the device"])
 @pytest.mark.parametrize(("n", "table"), [case[1:] for case in FLAT], ids=[case[0] for case in FLAT])
-def test_flat_rows_are_those_of_the_definition(where, n, table):
+def test_flat_rows_are_those_of_the_definition(where, n, table, on_host, monkeypatch):
+    from tallytree.torch.cuda import ladder
+
+    if not on_host:
+        monkeypatch.setattr(ladder, "ON_HOST", 0)
     x, f = doubles(3, n), table(n)
     x[1] *= 40.0
     x[2, 0], x[2, 1] = -math.inf, 3.0
@@ -150,7 +155,10 @@ def test_flat_rows_are_those_of_the_definition(where, n, table):
         np.testing.assert_allclose(given.grad[row].cpu(), moved, rtol=1e-8, atol=1e-11)
 
 
-def test_rows_of_all_kinds_share_a_batch(where):
+def test_rows_of_all_kinds_share_a_batch(where, monkeypatch):
+    from tallytree.torch.cuda import ladder
+
+    monkeypatch.setattr(ladder, "ON_HOST", 90)  # the first rung refuses some rows, too many for the host
     n, k = 30, torch.tensor([3, 0, 30, 29, 1, 3, 5, 3, 15])
     x = doubles(9, n)
     x[5] *= 1000.0

@@ -2,8 +2,9 @@
 
 Flat models start with :mod:`.flat` or, if they are long, :mod:`.series` or :mod:`.long`, trees with :mod:`.tree`;
 what the former refuse goes to the tree under a tilt, and what plain numbers cannot hold, and a few short rows at once,
-to :mod:`.logarithms`. Both merge messages term by term; flat models that are too long for that go to the engine of the
-host instead. One look at the bounds per rung decides which rows go on; no row waits for another.
+to :mod:`.logarithms`. Both merge messages term by term; flat models that are too long for that, and a few variables,
+for which many launches take longer than the way there and back, go to the engine of the host instead. One look at the
+bounds per rung decides which rows go on; no row waits for another.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from .flat import Solved
 
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds
 TANGENT_TOLERANCE = 1e-10  # absolute, per unit of direction
-_FEW = 64  # short rows that go to the last rung at once: there the host has least to launch
 LONGEST_MERGED = 1 << 14  # variables of a flat model that the device merges term by term, in quadratic time
+_FEW = 64  # short rows that go to the last rung at once: there the host has least to launch
+ON_HOST = 1 << 14  # variables of flat models in all for which the host takes less time than the launches
 
 
 class Asked(NamedTuple):
@@ -68,7 +70,7 @@ def _climb(structure: Structure, asked: Asked, counts: bool, tolerance: float) -
     packed = explicit(structure, asked.logits, asked.tables)
     refuse_nan(asked.logits, packed)
     left = asked._replace(tables=packed).take(failed)
-    if is_long(structure):
+    if is_long(structure) or (is_flat(structure) and left.logits.numel() <= ON_HOST):
         return _patched(answer, failed, **_by_host(structure, left, counts))
     few = asked.v is None and len(failed) <= _FEW and asked.logits.shape[-1] <= flat.LONGEST
     if is_flat(structure) and not few:
@@ -79,6 +81,8 @@ def _climb(structure: Structure, asked: Asked, counts: bool, tolerance: float) -
         if still is None:
             return answer
         failed, left = failed[still], left.take(still)
+        if asked.v is not None:  # derivatives in logarithms keep all pairs of counts
+            return _patched(answer, failed, **_by_host(structure, left, counts))
     return _patched(answer, failed, **_last(structure, left, counts))
 
 
