@@ -1,10 +1,9 @@
 """Section 6.3: multiple-instance learning on Musk1, Normal against Noisy-OR potentials.
 
-Ten folds; each is the test set once, the next two are for validation, seven for training. The whole experiment
-is repeated
-under several random divisions of the bags into folds, the seeds of this part: in each, for every value of mu
-(Normal) or
-lambda (Noisy-OR), the other parameters, sigma or epsilon and the L1 penalty, have the least mean validation error.
+Ten folds; each is the test set once, the next two are for validation, seven for training. The whole experiment is
+repeated under several random divisions of the bags into folds, the seeds of this part: in each, for every value of mu
+(Normal) or lambda (Noisy-OR), the other parameters, sigma or epsilon and the L1 penalty, have the least mean
+validation error.
 """
 
 from __future__ import annotations

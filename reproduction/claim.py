@@ -1,9 +1,8 @@
 """A statement of the paper, what was measured on several seeds, and a verdict computed from these numbers alone.
 
-A statement has one or more readings: settings that are compatible with what the paper says. A reading *holds* if every
-measured number is within its bounds on every seed, on at least `MIN_SEEDS` of them, and the interval of its
-mean is within
-them, too. Then the verdict is
+A statement has one or more readings: settings that are compatible with what the paper says. A reading *holds* if
+every measured number is within its bounds on every seed, on at least `MIN_SEEDS` of them, and the interval of its
+mean is within them, too. Then the verdict is
 
 - *reproduced* if all readings hold and none of them was tuned to the paper's result,
 - *matched by tuning* if some hold, which are named: a choice that the paper does not state decides,

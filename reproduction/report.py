@@ -31,11 +31,9 @@ th { background: #f6f6f6 } .verdict { font-weight: 600; white-space: nowrap }
 code { background: #f4f4f4; padding: 0 .25em }
 """
 RULE = (
-    f"A statement is reproduced if it holds as the paper describes it on every one of {MIN_SEEDS} seeds, with "
-    f"the 95% interval of "
-    "the mean on the same side; matched by tuning if it needs a choice that the paper does not state, which is "
-    "named; and "
-    "differs otherwise. Every bound is in the table; claims.json has every number."
+    f"A statement is reproduced if it holds as the paper describes it on every one of {MIN_SEEDS} seeds, with the "
+    "95% interval of the mean within the bounds, too; matched by tuning if it needs a choice that the paper does not "
+    "state, which is named; and differs otherwise. Every bound is in the table; claims.json has every number."
 )
 
 

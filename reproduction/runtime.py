@@ -1,8 +1,7 @@
 """Section 6.1, and the costs of sections 3 to 5: processor time and memory against size.
 
-Every problem is solved in a process of its own, so that its peak memory is its own and a limit can end it, and
-on one thread,
-so that the growth is the algorithm's. The processes are forked from one that has loaded the library.
+Every problem is solved in a process of its own, so that its peak memory is its own and a limit can end it, and on
+one thread, so that the growth is the algorithm's. The processes are forked from one that has loaded the library.
 """
 
 from __future__ import annotations
@@ -30,10 +29,8 @@ from .sizes import Sizes
 from .store import Store
 
 NAMES = {**workloads.METHODS, **workloads.COSTS}
-# Smaller sizes measure the cost of a call. The Chain's table leaves the cache and is had afresh from the
-# system from 4096
-# variables on, which makes every cell ten times as slow: below and above its time is quadratic, across the
-# step it is not.
+# Smaller sizes measure the cost of a call. From 4096 variables on the Chain's table leaves the cache and is had afresh
+# from the system, which makes every cell ten times as slow: time is quadratic below and above, not across that step.
 FITTED_FROM = {
     "chain": 2**12,
     "potetz-lee": 64,

@@ -20,9 +20,8 @@ class Sizes:
     exponents, far_exponents, own_exponents : tuples of int
         log2 of D: for all methods of Figure 3, further ones for the FFT Tree, and for the library's own choice.
     cost_exponents, unbalanced_exponents, limited_exponents, limit_exponents : tuples of int
-        log2 of D where costs that the paper states elsewhere are measured; of D for unbalanced trees; of D and
-        of k for the
-        Chain with counts up to k.
+        log2 of D where costs that the paper states elsewhere are measured; of D for unbalanced trees; of D and of k
+        for the Chain with counts up to k.
     care_sizes : tuple of int
         D at which numerical errors are measured, powers of two.
     time_cap, repeat_time : float

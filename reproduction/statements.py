@@ -68,7 +68,7 @@ _ALL = (
         "tree-memory",
         "runtime",
         "6.1",
-        'Of the Tree, "the space usage is O(D log D)".',
+        'Tree: "The space usage is O(D log D)."',
     ),
     (
         "fft-memory",
@@ -110,7 +110,7 @@ _ALL = (
         "numerical-care",
         "runtime",
         "6.1",
-        '"For large values of D, care must be taken to avoid numerical issues for certain settings".',
+        'In practice, "for large values of D, care must be taken to avoid numerical issues for certain settings".',
     ),
     (
         "lbp-bias",
@@ -129,7 +129,7 @@ _ALL = (
         "lp-slower",
         "matching",
         "6.2",
-        '"The LP method tends to be slower than LBP".',
+        'Of the baselines, "the LP method tends to be slower than LBP".',
     ),
     (
         "lp-scaling",
@@ -165,19 +165,19 @@ _ALL = (
         "normal-ahead",
         "bags",
         "6.3",
-        '"A Normal cardinality potential out-performs the standard Noisy-OR" (a trend).',
+        'A trend: "a Normal cardinality potential out-performs the standard Noisy-OR".',
     ),
     (
         "folds-spread",
         "bags",
         "6.3",
-        '"The standard deviation of errors across validation folds was high".',
+        'On Musk1, "the standard deviation of errors across validation folds was high".',
     ),
     (
         "not-significant",
         "bags",
         "6.3",
-        '"These results are not statistically significant."',
+        'Hence "these results are not statistically significant".',
     ),
     (
         "f-matters",
@@ -189,7 +189,7 @@ _ALL = (
         "large-mu",
         "bags",
         "6.3",
-        '"Setting the mu parameter to be large is beneficial for learning."',
+        'For this problem "setting the mu parameter to be large is beneficial for learning".',
     ),
     (
         "active",
@@ -220,13 +220,13 @@ _ALL = (
         "long-range",
         "images",
         "6.4",
-        '"The RC model does a better job of capturing long range correlations".',
+        'Visually, "the RC model does a better job of capturing long range correlations".',
     ),
     (
         "counts-adaptive",
         "images",
         "6.4",
-        '"For the adaptive tree, the pairwise model does significantly worse than the RC model."',
+        'In particular, "for the adaptive tree, the pairwise model does significantly worse than the RC model".',
     ),
     (
         "counts-anti",
