@@ -379,11 +379,14 @@ def _edges(forest: Any, n: int) -> str:
 # -- pages of results
 
 
+def _said(caution: str) -> str:
+    return f'<p style="margin:0 0 0.5em">{escape(caution)}</p>' if caution else ""
+
+
 @_page_of
 def marginals_page(result: Any, changes: Any = None, caution: str = "") -> Iterator[str]:
     """A result about single variables, what speaks against it, and the changes of every sweep where they are known."""
-    if caution:
-        yield f'<p style="margin:0 0 0.5em">{escape(caution)}</p>'
+    yield _said(caution)
     exact = getattr(result, "method", "") == "exact"
     yield bars_of_variables(result.marginals, "P(variable is on)" + ("" if exact else ", approximate"))
     yield _trace(changes, "change of a sweep", logarithmic=True)
@@ -396,8 +399,11 @@ def mode_page(result: Any) -> Iterator[str]:
 
 
 @_page_of
-def matrix_page(result: Any, matrix: Any, title: str, changes: Any = None) -> Iterator[str]:
-    """A result about the rows of a matrix, with the changes of every sweep where they are known."""
+def matrix_page(
+    result: Any, matrix: Any, title: str, changes: Any = None, caution: str = ""
+) -> Iterator[str]:
+    """A result about the rows of a matrix, with what a page of marginals has."""
+    yield _said(caution)
     yield heat(matrix, title)
     yield _trace(changes, "change of a sweep", logarithmic=True)
 

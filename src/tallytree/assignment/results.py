@@ -191,7 +191,8 @@ class AssignmentBeliefs:
         return f"AssignmentBeliefs({self.method}, {bethe}, {self.result!r})"
 
     def _repr_html_(self) -> str:
-        return display.matrix_page(self, self.marginals, "P(cell is on), approximate", self.result.trace)
+        title, found = "P(cell is on), approximate", self.result
+        return display.matrix_page(self, self.marginals, title, found.trace, found._shown_caution)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from .layout import members_of_factors
 from .reduction import reduced, simple_factors
 
 _WIDTH = 2**11  # states of the frontier of a block at most
+_ENUMERATED = 10  # variables of a block whose configurations are listed one by one
 _TRIES = 50  # starts of a chain
 _LEAST = 20  # sweeps of a chain that are compared with others
 
@@ -125,7 +126,7 @@ def gibbs_draws(
 
 
 class Block:
-    """Variables that chains draw together, given all others.
+    """Variables that chains draw together, given all others: few by enumeration, many along a frontier.
 
     The steps of their elimination are made once: what the others are decides which of its tables a factor closes with.
     """
@@ -135,51 +136,79 @@ class Block:
         self._logits = graph.total_logits[variables]
         place = np.full(graph.n_variables, -1)
         place[variables] = np.arange(len(variables))
+        # Of every factor: members in the block, members outside, and its tables by the number of those that are on.
+        self._factors: list[tuple[Ints, Ints, Float64]] = []
         counts, pairs = simple_factors(graph)
-        self._read: list[Ints] = []
-        self._outside: list[Ints] = []
-        self._closing: list[Float64] = []  # log-weights of the last states by the count outside, (c, s)
-        self._machines: list[automata.Automaton] = []
         for members, table in counts:
             inside, outside = members[place[members] >= 0], members[place[members] < 0]
             if len(inside):
                 every = np.lib.stride_tricks.sliding_window_view(table, len(inside) + 1)
-                self._add(place[inside], outside, *automata.of_counts(every))
+                self._factors.append((place[inside], outside, every))
         for members, table in pairs:
             inside, outside = members[place[members] >= 0], members[place[members] < 0]
             if len(inside) == 1:
-                every = table.T if inside[0] == members[0] else table
-                self._add(place[inside], outside, *automata.of_counts(every))
+                self._factors.append((place[inside], outside, table.T if inside[0] == members[0] else table))
             elif len(inside) == 2:
-                self._add(place[inside], outside, automata.of_values(), table.reshape(1, 4))
-        sizes = [np.log([*machine.sizes[:-1], 1]) for machine in self._machines]  # in the end it is closed
-        self._incidence = Incidence(self._read, np.ones(len(variables), np.int64), sizes)
+                self._factors.append((place[inside], outside, table[None]))
 
-    def _add(self, read: Ints, outside: Ints, machine: automata.Automaton, closing: Float64) -> None:
-        self._read.append(read)
-        self._outside.append(outside)
-        self._machines.append(machine)
-        self._closing.append(closing)
+    @cached
+    def _machines(self) -> list[tuple[automata.Automaton, Float64]]:
+        """Every factor as a machine, and the log-weights of its last states by the count outside, (c, s)."""
+        return [
+            automata.of_counts(tables) if tables.ndim == 2 else (automata.of_values(), tables.reshape(1, 4))
+            for _, _, tables in self._factors
+        ]
+
+    @cached
+    def _incidence(self) -> Incidence:
+        sizes = [np.log([*machine.sizes[:-1], 1]) for machine, _ in self._machines]  # in the end it is closed
+        read = [inside for inside, _, _ in self._factors]
+        return Incidence(read, np.ones(len(self.variables), np.int64), sizes)
 
     @property
     def affordable(self) -> bool:
-        """Whether its frontier is narrow."""
-        return is_narrow(self._incidence, _WIDTH)
+        """Whether it has few variables or a narrow frontier."""
+        return len(self.variables) <= _ENUMERATED or is_narrow(self._incidence, _WIDTH)
 
     @cached
     def _steps(self) -> list[Step]:
         order = elimination_order(self._incidence)
         place = np.argsort(order)
-        for k, (read, machine) in enumerate(zip(self._read, self._machines)):
-            if len(machine.sizes) == 3 and machine.sizes[-1] == 4 and place[read[0]] > place[read[1]]:
-                self._closing[k] = self._closing[k].reshape(2, 2).T.reshape(1, 4)
+        for k, (own, _, tables) in enumerate(self._factors):
+            if tables.ndim == 3 and place[own[0]] > place[own[1]]:
+                self._machines[k] = automata.of_values(), tables[0].T.reshape(1, 4)
         laws = list(np.stack([log_expit(-self._logits), log_expit(self._logits)], -1))
-        begin = [np.zeros(1) for _ in self._read]
+        begin = [np.zeros(1) for _ in self._factors]
         private = [False] * len(begin)
-        return steps_of(laws, self._read, self._machines, begin, order, private, self._chains)
+        read = [inside for inside, _, _ in self._factors]
+        machines = [machine for machine, _ in self._machines]
+        return steps_of(laws, read, machines, begin, order, private, self._chains)
+
+    @cached
+    def _listed(self) -> tuple[Ints, list[Any], Float64]:
+        """All configurations, (2^n, n); the entry of each factor's table for each of them; their own log-weights."""
+        places = np.arange(len(self.variables))
+        every = np.arange(1 << len(places))[:, None] >> places & 1
+        entries = [
+            every[:, own].sum(1) if tables.ndim == 2 else every[:, own] @ np.array([2, 1])
+            for own, _, tables in self._factors
+        ]
+        return every, entries, every @ self._logits
+
+    def _redraw_listed(self, state: Ints, rng: np.random.Generator) -> None:
+        every, entries, own = self._listed
+        total = np.repeat(own[None], len(state), axis=0)
+        for at, (_, outside, tables) in zip(entries, self._factors):
+            total += tables.reshape(len(tables), -1)[state[:, outside].sum(1)][:, at]
+        reached = np.cumsum(np.exp(total - total.max(1, keepdims=True)), axis=1)
+        taken = (reached < (1.0 - rng.random((len(state), 1))) * reached[:, -1:]).sum(1)
+        state[:, self.variables] = every[taken]
 
     def redraw(self, state: Ints, rng: np.random.Generator) -> None:
         """Draw the variables of all chains (C, D) anew, in place."""
+        if len(self.variables) <= _ENUMERATED:
+            self._redraw_listed(state, rng)
+            return
         steps = [
             step if step.factor < 0 else step.weighted(self._gains(step.factor, state))
             for step in self._steps
@@ -194,7 +223,7 @@ class Block:
 
     def _gains(self, factor: int, state: Ints) -> Float64:
         """Log-weights of the last states of a factor in every chain, (s, C) flat."""
-        table = self._closing[factor][state[:, self._outside[factor]].sum(1)]
+        table = self._machines[factor][1][state[:, self._factors[factor][1]].sum(1)]
         return np.asarray((table - table.max(1, keepdims=True)).T.reshape(-1))
 
 
@@ -207,9 +236,10 @@ def _cover(graph: FactorGraph, chains: int, rng: np.random.Generator) -> list[Bl
         start = int(rng.choice(sorted(left)))
         order = neighbourhood(graph, start)
         order = order[free[order]]
-        best, size = Block(graph, order[:1], chains), 1
+        size = min(max(_ENUMERATED, 1), len(order))
+        best = Block(graph, order[:size], chains)
         while size < len(order):
-            size = min(2 * size, len(order))
+            size = min(size + 1 + size // 2, len(order))
             more = Block(graph, order[:size], chains)
             if not more.affordable:
                 break

@@ -143,6 +143,8 @@ def conditioned(graph: FactorGraph) -> list[Branch]:
     least, patience = branches[0].price, _PATIENCE
     for _ in range(_CUTS if least > _WORTH else 0):
         branches = [one for branch in branches for one in branch.split()]
+        if not branches:
+            raise InfeasibleError("No configuration has positive weight under all factors together.")
         price = np.logaddexp.reduce([branch.price for branch in branches], initial=-math.inf)
         patience -= 1
         if price < least - _GAIN:

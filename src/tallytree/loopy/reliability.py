@@ -22,7 +22,9 @@ from .components import graph_of, solved
 from .factor_graph import FactorGraph
 from .reduction import Component, reduced
 
-NARROW = 2**11  # states of a frontier up to which a component is solved exactly
+NARROW = (
+    2**16
+)  # states of a frontier up to which a component is solved exactly: quicker than what follows, and sure
 _CLAMPED = 8  # variables of a wide component that are given both values
 _WORK = 2**22  # messages that may be computed for that, over all sweeps
 
