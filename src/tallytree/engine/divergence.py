@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ..arrays import Bools, Float64, Ints
+from ..structure.forest.contraction import top_sets
+from ..structure.nested.family import NestedFamily
 from ..structure.nested.schedule import Schedule
 from ..structure.nested.tree import TreeProgram
 from . import thresholds
@@ -35,7 +37,7 @@ from .count.solver import CountSolver
 from .count.tree_pass import TreePass
 from .forest import ladder
 from .forest.solver import ForestSolver
-from .forest.tangent import Direction, moving_derivatives
+from .forest.tangent import Direction, centred_tables, moving_derivatives
 from .ladder import WALK, announce
 from .problem import ForestProblem, Problem
 
@@ -224,7 +226,9 @@ def _by_integral(p: Problem, q: Problem) -> tuple[Float64, Float64]:
     unknown = often + CountSolver(restricted).expected_counts() < _UNKNOWN
     tables, other = (np.where(unknown, -math.inf, x) for x in (tables, other))
     base = replace(base, tables=tables)
-    v, h = _centred(base, _step(nu, inside), _step(tables, other))
+    steps = _step(nu, inside), _step(tables, other)
+    family = base.tree.family
+    v, h = _centred(CountSolver(base), np.isfinite(nu), family, family.set_offset, *steps)
 
     def product(t: float) -> Float64:
         at = CountSolver(
@@ -245,34 +249,34 @@ def _by_integral(p: Problem, q: Problem) -> tuple[Float64, Float64]:
     return np.asarray(found), change
 
 
-def _centred(base: Problem, v: Float64, h: Float64) -> tuple[Float64, Float64]:
+def _centred(
+    solver: CountSolver | ForestSolver,
+    free: Bools,
+    family: NestedFamily,
+    offset: Ints,
+    v: Float64,
+    h: Float64,
+) -> tuple[Float64, Float64]:
     """The same direction up to a constant, without what is common to the variables of an outermost set.
 
-    Adding a to v there is adding ``a c`` to the table of the set: what cancels is taken out before it is summed.
+    Adding a to v there is adding ``a c`` to the table of the set: what cancels is taken out before it is summed. Fixed
+    variables, which are not `free`, move the count by a constant, but not with the others.
     """
-    family = base.tree.family
-    top = np.arange(family.n_sets)
-    while np.any(family.set_parent[top] >= 0):
-        top = np.where(family.set_parent[top] >= 0, family.set_parent[top], top)
-    held = family.variable_parent >= 0
-    root: Ints = np.where(held, top[np.where(held, family.variable_parent, 0)] if family.n_sets else 0, 0)
-    solver = CountSolver(base)
-    odds = solver.odds()
-    spread = np.where(held, expit(odds) * expit(-odds), 0.0)
-    v, h, probs = v.copy(), h.copy(), solver.expected_counts()
-    offset, outermost = family.set_offset, np.flatnonzero(family.set_parent < 0)
-    for b in range(len(base)):
-        weight = np.bincount(root, spread[b], family.n_sets)
-        shift = np.bincount(root, spread[b] * v[b], family.n_sets) / np.where(weight > 0.0, weight, 1.0)
-        v[b] = np.where(held & np.isfinite(base.nu[b]), v[b] - shift[root] if family.n_sets else v[b], v[b])
-        for s in outermost.tolist():
-            cells = slice(offset[s], offset[s + 1])
-            possible = base.full_tables[b, cells] > -math.inf
-            moved = h[b, cells] + shift[s] * np.arange(offset[s + 1] - offset[s])
-            h[b, cells] = np.where(
-                possible, moved - (probs[b, cells] * np.where(possible, moved, 0.0)).sum(), 0.0
-            )
-    return v, h
+    top, n_sets = top_sets(family), family.n_sets
+    if not n_sets:
+        return v, h
+    odds, free = solver.odds(), free & (top >= 0)
+    spread = np.where(free, expit(odds) * expit(-odds), 0.0)
+
+    def sums(values: Float64) -> Float64:
+        return np.stack([np.bincount(np.maximum(top, 0), row, n_sets) for row in values])
+
+    weight = sums(spread)
+    shift = sums(spread * v) / np.where(weight > 0.0, weight, 1.0)
+    owner = np.repeat(np.arange(n_sets), np.diff(offset))
+    moved = h + shift[:, owner] * (np.arange(offset[-1]) - offset[owner])
+    tables = centred_tables(moved, solver.expected_counts(), solver.problem.full_tables, offset)
+    return np.where(free, v - shift[:, top], v), tables
 
 
 def forest_divergence(p: ForestProblem, q: ForestProblem) -> Float64:
@@ -286,7 +290,11 @@ def forest_divergence(p: ForestProblem, q: ForestProblem) -> Float64:
     steps = Direction(*(np.broadcast_to(x, (len(p), *x.shape[1:])) for x in steps))
 
     in_odds = p.n_states == 2 and not steps.edge.any()
-    v, h = _centred_on_edges(start, steps) if in_odds else (steps.leaf[..., 0], steps.tables)
+    v, h = steps.leaf[..., 0], steps.tables
+    if in_odds:
+        free: Bools = np.asarray(np.isfinite(start.log_leaf).all(axis=2))
+        v = np.where(free, steps.leaf[..., 1] - v, 0.0)
+        v, h = _centred(ForestSolver(start), free, start.structure.family, start.offset, v, h)
     if in_odds and not v.any() and not h.any():
         return np.zeros(len(p))
 
@@ -305,23 +313,3 @@ def forest_divergence(p: ForestProblem, q: ForestProblem) -> Float64:
         return np.asarray(sum((m * s).reshape(len(p), -1).sum(1) for m, s in zip(moved, steps)))
 
     return integral(lambda t: (1.0 - t) * product(t))[0]
-
-
-def _centred_on_edges(base: ForestProblem, steps: Direction) -> tuple[Float64, Float64]:
-    """The direction in the log-odds and tables, without what is common to the variables of an outermost set."""
-    solver = ForestSolver(base)
-    odds, probs = solver.odds(), solver.expected_counts()
-    free: Bools = np.asarray(np.isfinite(base.log_leaf).all(axis=2))
-    v, h = np.where(free, steps.leaf[..., 1] - steps.leaf[..., 0], 0.0), steps.tables.copy()
-    spread = np.where(free, expit(odds) * expit(-odds), 0.0)
-    for s in np.flatnonzero(base.program.set_top).tolist():
-        inside, cells = base.top_set == s, slice(base.offset[s], base.offset[s + 1])
-        # Variables that are fixed move the count by a constant, but not with the others.
-        weight = spread[:, inside].sum(1)
-        shift = (spread * v)[:, inside].sum(1) / np.where(weight > 0.0, weight, 1.0)
-        v[:, inside] = np.where(free[:, inside], v[:, inside] - shift[:, None], 0.0)
-        possible = base.full_tables[:, cells] > -math.inf
-        moved = h[:, cells] + shift[:, None] * np.arange(base.offset[s + 1] - base.offset[s])
-        mean = (probs[:, cells] * np.where(possible, moved, 0.0)).sum(1)
-        h[:, cells] = np.where(possible, moved - mean[:, None], 0.0)
-    return v, h

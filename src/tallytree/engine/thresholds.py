@@ -31,9 +31,6 @@ SPARSE = 16.0  # nats per variable: then the undecided ones, of 128 nats, are so
 EXACT_TAILS = 4096  # up to here count distributions come from the rung whose tails are always right
 SERIES_LIMIT = 160  # array code: above this many variables a characteristic function beats a tree
 DIRECT_LIMIT = 256  # array code: up to this many variables a direct tree beats everything
-# Array code: factors with up to so many counts go along the chain of partial sums. Never with the compiled engine: it
-# took between 1/1.6 and 1/390 of its time for 8 to 100,000 variables, 1 to 300 factors and 1 to 16 counts.
-CHAIN_COUNTS = 48
 ACCEPTABLE = 1e-6  # a method chosen by name that certifies less than this raises
 # Pairs of counts that array code may look at for a number that needs all digits
 LARGEST_WALK = float(1 << 27)

@@ -59,6 +59,7 @@ class Named(Potential):
     """
 
     name: ClassVar[str]
+    _fields: ClassVar[tuple[str, ...]]
     holds: ClassVar[Callable[..., Any] | None] = (
         None  # whether the numbers, or columns of them, make sense together
     )
@@ -66,13 +67,14 @@ class Named(Potential):
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, repr=False)(cls)
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        cls._fields = tuple(field.name for field in fields(cls))  # type: ignore[arg-type]
         KINDS[cls.name] = cls
 
     def __repr__(self) -> str:
         return _written(type(self), self._numbers())
 
     def _numbers(self) -> list[Any]:
-        return [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
+        return [getattr(self, name) for name in self._fields]
 
     @np.errstate(all="ignore")  # half the time of a `with`
     def _window(self, n: int, first: int, last: int) -> Float64:

@@ -97,7 +97,7 @@ def noisy_bound(problem: ForestProblem, found: Answer) -> Float64:
         if problem.program.set_top.all():
             bound = found.bound + _transform_error(problem, found)
         else:  # an error of Z may be one of the rarest state
-            bound = found.bound + 2.0 * found.noise / _rarest(problem, found)
+            bound = found.bound + 2.0 * found.noise * np.exp(-_log_rarest(problem, found))
     return np.where(np.isnan(bound), math.inf, bound)
 
 
@@ -128,11 +128,12 @@ def _log_norm(problem: ForestProblem) -> Float64:
     return np.asarray(tops + widest)
 
 
-def _rarest(problem: ForestProblem, found: Answer) -> Float64:
-    """The least probability of a possible state, (B,)."""
-    belief = problem.log_leaf + found.messages
-    log_prob = np.where(problem.log_leaf > -math.inf, belief - log_sum(belief, keepdims=True), 0.0)
-    return np.asarray(np.exp(log_prob.min(axis=(1, 2), initial=0.0)))
+def _log_rarest(problem: ForestProblem, found: Answer) -> Float64:
+    """The logarithm of the least probability of a possible state, (B,); of a failed pass it may be -inf."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        belief = problem.log_leaf + found.messages
+        log_prob = np.where(problem.log_leaf > -math.inf, belief - log_sum(belief, keepdims=True), 0.0)
+    return np.asarray(np.nan_to_num(log_prob, nan=-math.inf).min(axis=(1, 2), initial=0.0))
 
 
 _STEPS = 40
@@ -410,10 +411,7 @@ def _rounded_at(problem: ForestProblem, tilts: Float64, found: Answer) -> Float6
     size = np.zeros(len(tilts))
     if not tilts.any():
         return size
-    with np.errstate(invalid="ignore", over="ignore"):  # messages of a failed pass may be any number
-        belief = problem.log_leaf + found.messages
-        log_prob = np.where(problem.log_leaf > -math.inf, belief - log_sum(belief, keepdims=True), 0.0)
-    rarest = np.nan_to_num(log_prob, nan=-math.inf).min(axis=(1, 2), initial=0.0)
+    rarest = _log_rarest(problem, found)
     for s in np.flatnonzero(problem.program.set_top & tilts.any(axis=0)).tolist():
         cells = slice(problem.offset[s], problem.offset[s + 1])
         own, heard = problem.tables[:, cells], found.log_beliefs[:, cells]

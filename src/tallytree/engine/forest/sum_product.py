@@ -83,7 +83,7 @@ class ForestPass(ForestValues):
             if step.op == clusters.THROUGH:
                 self._read_edges(chunk, g, a)
                 tables, _ = self._edge_tables(chunk, transposed=True)
-                g, reach = ar.transform(tables, g), _linear(tables, ar) @ reach
+                g, reach = ar.transform(tables, g), np.einsum("pqn,qn->pn", _linear(tables, ar), reach)
             elif step.op == clusters.SUM:
                 g, reach = np.broadcast_to(g, a.shape), np.broadcast_to(reach, (self.k, len(rows)))
             else:
@@ -131,12 +131,12 @@ class ForestPass(ForestValues):
             pair = ar.total(ar.times(g, b[None]), 2)
             self._read_pairs(chunk, ar.times(tables, pair))
             if ar.keep > 0.0:
-                reach = (reach.reshape(self.k, self.k, count) * _linear(tables, ar, move=False)).sum(0)
+                reach = (reach.reshape(self.k, self.k, count) * _linear(tables, ar)).sum(0)
             return ar.total(ar.times(g, tables[:, :, None, :]), 0), reach
         square = b.reshape(self.k, self.k, *b.shape[1:]) if step.second == MATRIX else b
         self._read_pairs(chunk, ar.times(tables, ar.pair(g, square)))
         if ar.keep > 0.0:
-            plain = _linear(tables, ar, move=False)
+            plain = _linear(tables, ar)
             reach = np.einsum("pqn,prn->qrn", plain, reach.reshape(self.k, -1, count)).reshape(-1, count)
         back, _ = self._edge_tables(chunk, transposed=True)
         return ar.transform(back, g), reach
@@ -241,20 +241,9 @@ def _possible(log_total: Float64) -> Float64:
     return np.where(log_total == -math.inf, 0.0, log_total)
 
 
-def _linear(tables: Float64, ar: Direct, *, move: bool = True) -> Float64:
-    """Tables in plain numbers; (row, p, q) ready for a product with (q, row) if `move`."""
-    plain = tables if ar.zero == 0.0 else np.exp(tables)
-    return _RowProduct(plain) if move else plain  # type: ignore[return-value]
-
-
-class _RowProduct:
-    """``tables @ values`` row by row, rows last."""
-
-    def __init__(self, tables: Float64) -> None:
-        self.tables = tables
-
-    def __matmul__(self, values: Float64) -> Float64:
-        return np.asarray(np.einsum("pqn,qn->pn", self.tables, values))
+def _linear(tables: Float64, ar: Direct) -> Float64:
+    """Tables in plain numbers."""
+    return tables if ar.zero == 0.0 else np.exp(tables)
 
 
 def _relative(error: Float64, value: Float64, g: Float64) -> Float64:

@@ -87,7 +87,7 @@ def moving_derivatives(problem: ForestProblem, answer: Answer, direction: Direct
     centred = Direction(
         _centred(direction.leaf, means.leaf, problem.log_leaf, (2,)),
         _centred(direction.edge, means.edge, problem.log_edge, (2, 3)),
-        _centred_tables(direction.tables, means.tables, problem.tables, problem.offset),
+        centred_tables(direction.tables, means.tables, problem.tables, problem.offset),
     )
     with np.errstate(all="ignore"):
         found = _MovingPass(problem, centred)
@@ -120,7 +120,8 @@ def _centred(move: Float64, probs: Float64, log_values: Float64, axes: tuple[int
     return np.where(log_values == -math.inf, 0.0, alive - (probs * alive).sum(axis=axes, keepdims=True))
 
 
-def _centred_tables(move: Float64, probs: Float64, tables: Float64, offset: Ints) -> Float64:
+def centred_tables(move: Float64, probs: Float64, tables: Float64, offset: Ints) -> Float64:
+    """A direction of the tables, (B, T), less its mean over every set; 0 at impossible counts."""
     alive = np.where(tables == -math.inf, 0.0, move)
     return np.where(tables == -math.inf, 0.0, alive - _set_means(probs * alive, offset))
 
