@@ -6,6 +6,7 @@ import gzip
 import io
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -220,6 +221,7 @@ def test_an_interrupted_command_goes_on(
 ) -> None:
     from tallytree.chunked.passes import Passes
     from tallytree.cli import main
+    from tallytree.cli.arrow import ArrowTable
 
     rng = np.random.default_rng(0)
     logits, halls = rng.normal(size=300), rng.integers(0, 7, 300)
@@ -233,7 +235,15 @@ def test_an_interrupted_command_goes_on(
             raise KeyboardInterrupt
         return noted(self, bar, found)  # type: ignore[arg-type]
 
+    columns_read: list[str] = []
+    parts_of = ArrowTable._parts
+
+    def read(self: ArrowTable, name: str) -> Iterator[object]:
+        columns_read.append(name)
+        yield from parts_of(self, name)
+
     monkeypatch.setattr(Passes, "_noted", count)
+    monkeypatch.setattr(ArrowTable, "_parts", read)
     words = [
         "infer",
         "in.csv",
@@ -247,8 +257,10 @@ def test_an_interrupted_command_goes_on(
     ]
     assert main(words) == 130
     assert "the same command goes on where it was" in capsys.readouterr().err
+    assert columns_read == ["logit", "hall"]
     stop, steps[0] = 0, 0
     good(*words)
+    assert columns_read == ["logit", "hall"]  # what has been read is not read again
     taken = steps[0]
     groups = [tt.Group(np.flatnonzero(halls == h), tt.exactly(5)) for h in range(7)]
     wanted = tt.CountModel(logits, groups).marginals

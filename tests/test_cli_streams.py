@@ -133,6 +133,33 @@ def test_an_interrupt_during_the_import_is_quiet() -> None:
     assert errors == ""
 
 
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "pandas":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from tallytree.chunked.chunk import require
+try:
+    require("pyarrow", "Reading Parquet files")
+except KeyboardInterrupt:
+    print("heard", hasattr(sys.modules["pandas"], "DataFrame"))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_an_interrupt_while_pyarrow_imports_pandas_is_heard() -> None:
+    """By itself pyarrow takes it for a pandas that is not there, and goes on."""
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    run = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, timeout=60
+    )
+    assert run.stdout == "heard True\n", run.stderr
+
+
 def test_main_returns_the_code_of_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["infer", "--help"]) == 0
     assert "reads standard input" in " ".join(capsys.readouterr().out.split())

@@ -250,6 +250,7 @@ def test_intervals_of_totals_cover_and_refuse_negative_variances():
     covered = np.mean([low <= values.sum() <= high for low, high in found])
     assert 0.8 < covered < 0.97
     one = design.horvitz_thompson(design.sample(rng=2)[0], values)
+    assert one.conf_int(0.9) == one.conf_int(alpha=1 - 0.9)
     low, high = one.conf_int()
     assert (low + high) / 2 == pytest.approx(one.total)
     assert (high - low) / 2 == pytest.approx(1.959963984540054 * one.standard_error)

@@ -100,6 +100,9 @@ def test_the_layer_takes_k_with_every_call_and_shares_of_the_unmasked():
     nothing = torch.zeros(2, 6, dtype=torch.bool)
     assert half(x[:2], mask=nothing).sum() == 0  # half of nothing
     assert half(torch.zeros(0, 6)).shape == (0, 6)
+    for wrong in (lambda: ttt.KSubset(0.15), lambda: ttt.KSubset()(x, 0.15)):
+        with pytest.raises(tt.ParameterError, match=r"fraction=0\.15"):
+            wrong()
     assert repr(half) == "KSubset(fraction=0.5, n_samples=None, temperature=1.0)"
 
 

@@ -9,10 +9,12 @@ be put together.
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib import import_module
+from threading import current_thread, main_thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,7 @@ from .. import checks
 from ..arrays import Float64, Ints
 from ..engine import masks
 from ..errors import ParameterError, SourceError
+from ..memo import lru
 
 # -- optional packages ---------------------------------------------------------------------------------------------
 
@@ -33,13 +36,32 @@ def require(module: str, purpose: str) -> Any:
     """A module, or the command that installs it."""
     package = module.partition(".")[0]
     try:
-        return import_module(module)
+        found = import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] != package:
             raise
         raise ParameterError(
             f'{purpose} needs {package}, which is not installed. Run: pip install "tallytree[{_EXTRA[package]}]"'
         ) from None
+    if package == "pyarrow":
+        _load_pandas()
+    return found
+
+
+@lru(1)
+def _load_pandas() -> None:
+    """Let pyarrow import pandas, as it does with its first array: an interrupt meanwhile would be lost, so it waits."""
+    ours = current_thread() is main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    interrupts: list[Any] = []
+    if ours:
+        signal.signal(signal.SIGINT, lambda *arrived: interrupts.append(arrived))
+    try:
+        import_module("pyarrow").array([])
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    if interrupts:
+        raise KeyboardInterrupt
 
 
 def comes_from(value: Any, package: str) -> bool:

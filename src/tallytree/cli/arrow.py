@@ -7,6 +7,8 @@ that it refuses, is left to the reader in `tables`, which finds the words for it
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -124,7 +126,8 @@ class ArrowTable:
 
     def numbers(self, name: str) -> Float64:
         """A column of numbers; refuses cells that are none."""
-        values: Float64 = self._gathered(f"numbers{self.names.index(name)}", self._numbers(name))
+        where = f"numbers{self.names.index(name)}"
+        values: Float64 = self._gathered(where, self._numbers(name), {}, np.float64)
         return values
 
     def _numbers(self, name: str) -> Iterator[Float64]:
@@ -151,9 +154,8 @@ class ArrowTable:
 
     def codes(self, name: str) -> Codes:
         known: dict[str, int] = {}
-        codes = self._gathered(
-            f"codes{self.names.index(name)}", (self._labels(name, part, known) for part in self._parts(name))
-        )
+        parts = (self._labels(name, part, known) for part in self._parts(name))
+        codes = self._gathered(f"codes{self.names.index(name)}", parts, known, np.int64)
         return Codes(codes, list(known))
 
     def _labels(self, name: str, part: Any, known: dict[str, int]) -> Ints:
@@ -166,7 +168,7 @@ class ArrowTable:
                 raise InputProblem(
                     f"{self.path}: column `{name}` of type {part.type} cannot name groups. Use text or integers."
                 ) from None
-        found = part.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
+        found = np.nan_to_num(part.indices.to_numpy(zero_copy_only=False), nan=-1.0).astype(np.int64)
         labels = part.dictionary.to_pylist()
         texts = ["" if value is None or value != value else str(value) for value in labels]
         moved: Ints = np.array([*numbered(texts, known), -1], np.int64)[found]
@@ -176,19 +178,25 @@ class ArrowTable:
         for table in self.tables([name]):
             yield from table.column(0).chunks
 
-    def _gathered(self, what: str, parts: Iterator[Any]) -> Any:
-        """Arrays one after the other: in memory, or in a file of the scratch folder."""
+    def _gathered(self, what: str, parts: Iterator[Any], labels: Any, dtype: Any) -> Any:
+        """Arrays one after the other: in memory, or in a file of the scratch folder, with what was learned on the way.
+
+        A file is given its name when it is complete, so that a run after an interrupt does not read its column again.
+        """
         if self.scratch is None:
             listed = list(parts)
             return some_rows(self.path, np.concatenate(listed) if listed else listed)
-        path: Path = self.scratch / what
-        dtype: Any = None
+        path, aside, beside = (self.scratch / f"{what}{end}" for end in ("", ".partial", ".json"))
         try:
-            with open(path, "wb") as file:
-                for part in parts:
-                    part.tofile(file)
-                    dtype = part.dtype
-                some_rows(self.path, range(file.tell()))
+            if path.exists():
+                labels.update(json.loads(beside.read_text("utf-8")))
+            else:
+                with open(aside, "wb") as file:
+                    for part in parts:
+                        part.tofile(file)
+                    some_rows(self.path, range(file.tell()))
+                beside.write_text(json.dumps(labels), "utf-8")
+                os.replace(aside, path)
         except OSError as error:
             raise InputProblem(f"cannot write to {self.scratch}: {reason(error)}.") from None
         return np.memmap(path, dtype, "r")

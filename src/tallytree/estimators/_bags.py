@@ -168,9 +168,13 @@ class CollinearityWarning(UserWarning):
     """
 
 
-def confidence_level(level: Any, name: str = "level") -> float:
-    """Validate a confidence level: a number between 0 and 1."""
-    return checks.real(name, level, 0.0, math.nextafter(1.0, 0.0), strict=True)
+def confidence_level(level: Any, alpha: Any = None, default: Any = 0.95) -> float:
+    """Read a confidence level: a number between 0 and 1, as `level` or, as statsmodels has it, ``1 - alpha``."""
+    if level is not None and alpha is not None:
+        raise ParameterError("Give `level` or `alpha`, which is 1 - level; both arrived.")
+    name, given = ("level", default if level is None else level) if alpha is None else ("alpha", alpha)
+    found = checks.real(name, given, 0.0, math.nextafter(1.0, 0.0), strict=True)
+    return found if alpha is None else 1.0 - found
 
 
 def warn_without_groups(estimator: str, taken: str, instead: str) -> None:

@@ -142,11 +142,7 @@ class ConditionalReport(ShowsAnswers):
         >>> model.conf_int(0.9).round(2)
         array([[-1.32,  2.71]])
         """
-        if alpha is not None:
-            if level is not None:
-                raise ParameterError("Give `level` or `alpha`, which is 1 - level; both arrived.")
-            level = 1.0 - confidence_level(alpha, "alpha")
-        return self.summary(level).intervals
+        return self.summary(confidence_level(level, alpha, self.level)).intervals
 
     @property
     def _df(self) -> int:
@@ -430,7 +426,7 @@ class ConditionalReport(ShowsAnswers):
             "Cox regression, exact partial" if self.is_survival_ else "Conditional logistic regression, exact"
         )
         title, names = f"{kind} likelihood", tuple(self._names(slice(None)))
-        given = confidence_level(self.level if level is None else level)
+        given = confidence_level(level, default=self.level)
         return CoefficientTable(title, names, self.coef_, self.standard_errors_, given, facts)
 
 

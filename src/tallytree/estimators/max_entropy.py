@@ -64,13 +64,15 @@ class HorvitzThompson:
         """
         return float(np.sqrt(self.variance)) if self.variance >= 0 else float("nan")
 
-    def conf_int(self, level: float = 0.95) -> tuple[float, float]:
+    def conf_int(self, level: float | None = None, *, alpha: float | None = None) -> tuple[float, float]:
         """Confidence interval of the total, by the normal approximation.
 
         Parameters
         ----------
-        level : float
-            Coverage.
+        level : float, optional
+            Coverage, 0.95 unless told.
+        alpha : float, optional
+            ``1 - level``, as in statsmodels.
 
         Returns
         -------
@@ -92,12 +94,12 @@ class HorvitzThompson:
         >>> round(low, 4), round(high, 4)
         (3.02, 4.98)
         """
-        level = confidence_level(level)
+        coverage = confidence_level(level, alpha)
         if self.variance < 0:
             raise ParameterError(
                 f"An interval needs a variance of at least 0; {self.variance:.6g} was estimated. Draw a larger sample."
             )
-        half = float(ndtri(0.5 + 0.5 * level)) * self.standard_error
+        half = float(ndtri(0.5 + 0.5 * coverage)) * self.standard_error
         return self.total - half, self.total + half
 
 

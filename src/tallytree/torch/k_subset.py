@@ -70,6 +70,7 @@ class KSubset(nn.Module):
         if k is not None and fraction is not None:
             raise ParameterError("`KSubset` needs `k` or `fraction`; both arrived. Leave one of them out.")
         self.fraction = None if fraction is None else checks.real("fraction", fraction, 0.0, 1.0)
+        _refuse_share(k)
         if k is not None:
             exactly(k)  # refuses what are no integers
         if isinstance(k, Tensor):
@@ -239,6 +240,7 @@ class KSubset(nn.Module):
                 "`k` says how many scores to choose; none arrived. Pass it to the layer, KSubset(2), to the call, "
                 "layer(scores, k), or a share of the scores, KSubset(fraction=0.15)."
             )
+        _refuse_share(given)
         number = as_tensor("k", given).to(logits.device)
         if number.dtype == torch.bool:
             raise ParameterError(
@@ -257,3 +259,11 @@ class KSubset(nn.Module):
             )
         rank = torch.sort(logits, dim=-1, descending=True, stable=True).indices.argsort(-1)
         return (rank < k.unsqueeze(-1)).to(logits.dtype)
+
+
+def _refuse_share(k: Any) -> None:
+    if isinstance(k, float):
+        raise ParameterError(
+            f"`k` must be an integer or a tensor of integers; {k!r} arrived. A share of the scores is a fraction: "
+            "KSubset(fraction=0.15)."
+        )
