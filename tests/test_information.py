@@ -8,6 +8,7 @@ import pytest
 
 import tallytree as tt
 from oracle_states import all_states
+from tallytree.engine.count import information
 
 FAMILIES = [
     [],
@@ -228,3 +229,17 @@ def test_a_tiny_entropy_of_large_log_odds_keeps_its_digits():
         logits, [tt.Group([0, 1], tt.exactly(1)), tt.Group([0, 1, 2], tt.exactly(1))]
     ).entropy
     assert found == pytest.approx(41.0 * odds, rel=1e-6, abs=1e-15)
+
+
+@pytest.mark.parametrize(("far", "sure"), [(2, True), (40, True), (100, True), (5000, False)])
+def test_an_integral_whose_end_is_known_overlooks_no_far_mode(far, sure):
+    asked = []
+
+    def values(u):  # one mode two changes away, and one that only the end sees
+        asked.append(u)
+        return np.array([2e-6 * u + 1e-8 * far * u ** (far - 1)])
+
+    found, change = information.integral(values, np.array([2e-6 + 1e-8 * far]))
+    assert (change[0] <= 1e-11 * found[0]) == sure
+    assert not sure or found[0] == pytest.approx(1.01e-6, rel=1e-11)
+    assert len(asked) <= (3 if far == 2 else 127)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, roots_jacobi
 
 from ...arrays import Float64
 from .. import thresholds
@@ -32,22 +32,33 @@ SMALL = 1e-12  # the same of models that are too large for a short walk
 
 
 _NODES = (4, 8, 16, 32, 64)
+_NODES_WITH_END = (1, 2, *_NODES)  # one value more is known: that at 1, where far modes are seen best
 _AGREED = 1e-11  # relative change from one number of nodes to the next at which to stop
 
 
-def integral(values: Callable[[float], Float64]) -> tuple[Float64, Float64]:
+def integral(values: Callable[[float], Float64], end: Float64 | None = None) -> tuple[Float64, Float64]:
     """``integral_0^1 values(t) dt`` of every model, and by how much it changed with the last nodes that were added.
 
-    By Gauss and Legendre, with as many nodes as it takes.
+    By Gauss and Legendre, with as many nodes as it takes; by Gauss and Radau where `end`, ``values(1)``, is known.
     """
     previous, change = None, np.array(np.inf)
-    for nodes in _NODES:
-        place, weight = np.polynomial.legendre.leggauss(nodes)
+    for nodes in _NODES if end is None else _NODES_WITH_END:
+        if end is None:
+            place, weight = np.polynomial.legendre.leggauss(nodes)
+        else:
+            place, weight = roots_jacobi(nodes, 1.0, 0.0)
+            weight = weight / (1.0 - place)
         parts = [0.5 * w * values(float(0.5 * (at + 1.0))) for at, w in zip(place, weight)]
         total = np.sum(parts, axis=0)
+        if end is not None:
+            total = total + end / (nodes + 1.0) ** 2
         if previous is not None:
             change = np.abs(total - previous)
             if np.all(change <= np.maximum(_AGREED * total, NOTHING)):
+                break
+            if np.all(
+                change > _AGREED ** (0.5 * nodes / _NODES[-1]) * total
+            ):  # twice the nodes square it at best
                 break
         previous = total
     return np.asarray(np.maximum(total, 0.0)), change  # rounding alone could make it negative
@@ -188,8 +199,9 @@ def _around_mode(solver: Any) -> tuple[Float64, Float64]:
 
     shift = _threshold(problem, on)
     free = np.isfinite(problem.nu)
-    apart = side * np.where(free, problem.nu - shift, 0.0) * changes(solver)
-    surprise, change = integral(share)
+    changed = changes(solver)
+    apart = side * np.where(free, problem.nu - shift, 0.0) * changed
+    surprise, change = integral(share, changed.sum(1))
     total = surprise + apart.sum(1)
     family = problem.tree.family
     for s in range(family.n_sets):
