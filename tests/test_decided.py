@@ -137,6 +137,20 @@ def test_samples_of_far_log_odds_follow_their_marginals(logits):
     assert (np.abs(seen - p) <= 6.0 * np.sqrt(p * (1.0 - p) / 400) + 1e-12).all()
 
 
+@pytest.mark.parametrize("logits", ["sd 1e6", "1000 cauchy", "masks"])
+def test_samples_of_nested_groups_with_far_log_odds_follow_their_marginals(logits):
+    nu = LOGITS[logits](np.random.default_rng(5), 1200)
+    groups = [tt.Group(range(600), tt.between(150, 200)), tt.Group(None, tt.exactly(400))]
+    model = tt.CountModel(nu, groups)
+    drawn = model.sample(400, rng=6)
+    assert (drawn.sum(-1) == 400).all()
+    assert ((drawn[:, :600].sum(-1) >= 150) & (drawn[:, :600].sum(-1) <= 200)).all()
+    sure = np.abs(model.posterior_logits) > 40.0
+    assert (drawn[:, sure] == (model.posterior_logits[sure] > 0.0)).all()
+    seen, p = drawn.mean(0), model.marginals
+    assert (np.abs(seen - p) <= 6.0 * np.sqrt(p * (1.0 - p) / 400) + 1e-12).all()
+
+
 @pytest.mark.parametrize("logits", LOGITS)
 def test_long_models_agree_with_recursions_at_chosen_variables(logits):
     rng, k = np.random.default_rng(7), 30

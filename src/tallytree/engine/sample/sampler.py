@@ -5,6 +5,7 @@ Exact samples by the compiled extension: thin calls with the contract of `ArrayF
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,9 @@ from ...memo import cached, once
 from ...structure.nested.blocks import BlockForest, cut
 from ...structure.nested.count_tree import CountTree
 from .. import native, thresholds
+from ..answer import posterior
 from ..count.decided import Core, core_of
+from ..count.infer import infer
 from ..problem import Problem
 from .array import ArrayForest, Window
 from .large import LargeBlock
@@ -79,8 +82,26 @@ class Sampler:
         return found
 
     def _model(self, b: int) -> _Model:
-        nu, tables = self._problem.nu, self._problem.tables
-        return once(self, b, lambda: _Model(self._plan, nu[b], tables[b if len(tables) > 1 else 0]))
+        tables = self._problem.tables
+        return once(self, b, lambda: _Model(self._plan, self._open_logits(b), tables[b % len(tables)]))
+
+    def _open_logits(self, b: int) -> Float64:
+        """Log-odds of a model, infinite where groups inside groups and far log-odds decide: as samples are seen.
+
+        That any of these variables is as it hardly ever is has a share of :data:`~.thresholds.NEVER_DRAWN` at most.
+        """
+        nu: Float64 = self._problem.nu[b]
+        nested = self._problem.tree.components.nested is not None
+        if not (
+            nested and native.present() and len(nu) > thresholds.DRAWN_IN_LANES and thresholds.extreme(nu)
+        ):
+            return nu
+        found = infer(self._problem.take(np.array([b])), cavities=False)
+        if not (found.bound[0] < 1.0 and found.log_mean[0] > -math.inf):
+            return nu
+        odds = posterior(nu[None], found.messages)[0]
+        sure = np.abs(odds) > 1.0 + math.log(len(nu) / thresholds.NEVER_DRAWN)
+        return np.asarray(np.where(sure, np.copysign(math.inf, odds), nu))
 
     @property
     def _small(self) -> bool:
