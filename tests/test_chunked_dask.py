@@ -237,6 +237,25 @@ def test_series_have_series_as_answers_with_their_keys():
     assert together["store"].tolist() == table["store"].tolist()
 
 
+def test_partitions_of_parquet_files_are_taken_as_they_are(tmp_path):
+    """Dask reads several small files as one partition where it may, and then has fewer of them than it said."""
+    pytest.importorskip("pyarrow")
+    dd = pytest.importorskip("dask.dataframe")
+    table, frame = frame_of(parts=10)
+    frame.to_parquet(tmp_path / "rows")
+    rows = dd.read_parquet(tmp_path / "rows")
+    wanted = tt.CountModel(LOGITS[:900], tt.exactly(200)).marginals
+    answer = tt.ChunkedCountModel(rows, tt.exactly(200)).marginals()
+    assert answer.npartitions == rows.npartitions == 10
+    # Where divisions are not known, Dask joins by the index, in an order of its own.
+    together = rows.assign(posterior=answer).compute().sort_index()
+    np.testing.assert_allclose(together["posterior"], wanted, atol=1e-12)
+    assert together["store"].tolist() == table["store"].tolist()
+    counts = {"north": tt.exactly(40), "south": tt.exactly(80), "west": tt.exactly(3)}
+    found = tt.ChunkedCountModel(rows, groups="store", group_potential=counts).marginals().compute()
+    assert abs(found[(table["store"] == "south").to_numpy()].sum() - 80) < 1e-9
+
+
 def test_groups_are_columns_of_the_data_frame():
     table, frame = frame_of()
     counts = {"north": tt.exactly(40), "south": tt.exactly(80), "west": tt.exactly(3)}

@@ -29,7 +29,7 @@ from ..memo import lru
 # -- optional packages ---------------------------------------------------------------------------------------------
 
 
-_EXTRA = {"dask": "dask", "distributed": "dask", "zarr": "zarr", "pyarrow": "parquet"}
+_EXTRA = {"dask": "dask", "distributed": "dask", "pandas": "dask", "zarr": "zarr", "pyarrow": "parquet"}
 
 
 def require(module: str, purpose: str) -> Any:

@@ -6,7 +6,6 @@ import difflib
 import mmap
 import os
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -358,10 +357,13 @@ def _from_frame(frame: Any, label: str, column: str | None) -> Source:
     series = frame
     if frame.ndim > 1:
         series = frame[_column([str(name) for name in frame.columns], "the data frame", label, column)]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Dask currently has limited support", UserWarning)
-        array = series.to_dask_array(lengths=True)  # labels that are text become objects
-    source = _from_dask(array, label)
+    dask, array = require("dask", "Data frames of Dask"), require("dask.array", "Data frames of Dask")
+    # Partitions as they are: Dask joins small ones where it is left to improve the graph, and the index would not fit.
+    parts = [part.to_numpy() for part in series.to_delayed(optimize_graph=False)]
+    sizes = dask.compute(*map(dask.delayed(len), parts))
+    dtype = require("pandas", "Data frames of Dask").Series([], dtype=series.dtype).to_numpy().dtype
+    blocks = [array.from_delayed(part, (size,), dtype) for part, size in zip(parts, sizes)]
+    source = _from_dask(array.concatenate(blocks), label)
     source.original, source.index = frame, series.index
     return source
 
