@@ -310,7 +310,8 @@ def stored(path):
 
 
 def test_runs_are_stored():
-    assert {p.stem for p in RESULTS} >= {"quick-0", "quick-1", "quick-2"}
+    assert {p.stem for p in RESULTS} >= {"quick-0", "quick-1", "quick-2", "full"}
+    assert all([row["key"] for row in stored(p)] == list(STATEMENTS) for p in RESULTS)
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda p: p.stem)
