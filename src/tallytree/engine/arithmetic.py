@@ -26,10 +26,10 @@ TINY = 1e-290  # anything smaller may have been lost to underflow
 Terms = Callable[[], Iterator[tuple[int, Any]]]
 
 
-def _fold(values: Any, like: Float64, combine: Any) -> Any:
-    """Reduce the axes (p, q, r) that have length one in `like`."""
+def fold(values: Any, shape: tuple[int, ...], combine: Any) -> Any:
+    """Reduce the axes (p, q, r) that have length one in this shape."""
     for axis in range(3):
-        if like.shape[axis] == 1 and values.shape[axis] > 1:
+        if shape[axis] == 1 and values.shape[axis] > 1:
             values = combine(values, axis=axis, keepdims=True)
     return values
 
@@ -101,14 +101,14 @@ class Direct:
         width, m = like.shape[3], other.shape[3]
         if m > width:
             sums = [self.total(self.times(g[..., i : i + m, :], other), 3, True) for i in range(width)]
-            return np.asarray(_fold(np.concatenate(sums, axis=3), like, self.total))
+            return np.asarray(fold(np.concatenate(sums, axis=3), like.shape, self.total))
 
         def terms() -> Iterator[tuple[int, Float64]]:
             for j in range(m):
                 yield 0, self.times(g[..., j : j + width, :], other[..., j : j + 1, :])
 
         shape = np.broadcast_shapes(g.shape[:3], other.shape[:3])
-        return np.asarray(_fold(self.gathered((*shape, width, g.shape[-1]), terms), like, self.total))
+        return np.asarray(fold(self.gathered((*shape, width, g.shape[-1]), terms), like.shape, self.total))
 
     def product_error(self, a: Float64, b: Float64) -> Float64:
         """Bound (p, r, row) on the error of any entry of a product beyond its own rounding and underflow."""
@@ -149,7 +149,7 @@ class Fourier(Direct):
         if not self._by_fft(like.shape[3], other.shape[3]):
             return super().adjoint(g, other, like)
         fg, fo = _spectra(g, other, g.shape[3])
-        return _from_spectrum(_fold(fg * np.conj(fo), like, np.sum), g.shape[3], like.shape[3])
+        return _from_spectrum(fold(fg * np.conj(fo), like.shape, np.sum), g.shape[3], like.shape[3])
 
     def product_error(self, a: Float64, b: Float64) -> Float64:
         size = self.transform_size(a.shape[3], b.shape[3])
@@ -172,7 +172,7 @@ class Fourier(Direct):
         if not self._by_fft(like.shape[3], other.shape[3]):
             return super().adjoint_error(g, other, like)
         size = 1.5 * math.log2(g.shape[3] + other.shape[3]) * UNIT_ROUNDOFF
-        norms = _fold(_norm(g) * _norm(other), like, np.sum)
+        norms = fold(_norm(g) * _norm(other), like.shape, np.sum)
         return np.asarray(size * norms)
 
 
@@ -390,7 +390,7 @@ class MaxPlus(LogSpace):
         if not self._compiled(like, other):
             return super().adjoint(g, other, like)
         found = _max_plus(other[..., ::-1, :], g, other.shape[3] - 1, like.shape[3])
-        return np.asarray(_fold(found, like, self.total))
+        return np.asarray(fold(found, like.shape, self.total))
 
     def _compiled(self, a: Float64, b: Float64) -> bool:
         return native.present() and min(a.shape[3], b.shape[3]) > _SHORT

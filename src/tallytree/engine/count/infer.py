@@ -19,7 +19,7 @@ from ...errors import ParameterError, PrecisionError
 from ...memo import lru, once
 from ...structure.nested.count_tree import CountTree
 from ...structure.nested.schedule import Schedule, build_schedule, count_caps, full_schedule
-from ...structure.nested.tree import Components, FlatBucket, NestedPart, TreeProgram
+from ...structure.nested.tree import Components, FlatBucket, TreeProgram
 from .. import native, thresholds
 from ..answer import Answer, posterior
 from ..arithmetic import UNIT_ROUNDOFF, Direct, Fourier, LogSpace, Wide
@@ -98,22 +98,17 @@ def infer(problem: Problem, method: str = "auto", *, cavities: bool = True) -> A
     is known without them, and quicker methods can serve.
     """
     parts = problem.tree.components
-    if method in _FLAT_ONLY:
-        _refuse_nested(parts.nested, method)
+    if method in _FLAT_ONLY and parts.nested is not None:
+        raise ParameterError(
+            f"`method='{method}'` serves models whose groups are disjoint, one potential each; this model has "
+            "groups inside groups. Use 'auto', 'tree' or 'fft-tree'."
+        )
     if problem.nu.shape[0] == 0:
         nothing = np.zeros(0)
         return Answer(nothing, lambda: np.zeros(problem.nu.shape), None, nothing)
     if len(parts.flat) == 1 and parts.flat[0].whole:
         return _flat(problem, problem.mixtures.get(0), method, cavities)
     return _assemble(problem, method, cavities)
-
-
-def _refuse_nested(nested: NestedPart | None, method: str) -> None:
-    if nested is not None:
-        raise ParameterError(
-            f"`method='{method}'` serves models whose groups are disjoint, one potential each; this model has groups "
-            "inside groups. Use 'auto', 'tree' or 'fft-tree'."
-        )
 
 
 def _assemble(problem: Problem, method: str, cavities: bool) -> Answer:

@@ -23,12 +23,12 @@ from ...memo import once
 from ...structure.nested.family import NestedFamily
 from .. import native
 from ..answer import Answer, posterior
+from ..arithmetic import UNIT_ROUNDOFF
 from ..problem import Problem, Rows
 from ..tilt import tilt_towards
 
 LARGE = 1 << 15  # variables from which on this is quicker than a tree of convolutions
 MOST_GROUPS = 16
-_ROUNDING = 2.0**-53
 _CERTAIN = 1e-11  # error of the laws of all groups
 _ACCEPTED = 1e-10  # error of a derivative as a share of the largest entry
 _STEPS = 6  # of the search for a tilt
@@ -137,8 +137,8 @@ class StarModel:
         for g, nu in enumerate(self.nu):
             probs, bound = _law(nu[None], self._tilted(g)[None])
             # What lies below the rounding of the largest is no weight of its own: it may be negative.
-            laws.append(np.where(probs > _ROUNDING * probs.max(initial=0.0), probs, 0.0))
-            error += bound + _ROUNDING * float(probs.max(initial=0.0))
+            laws.append(np.where(probs > UNIT_ROUNDOFF * probs.max(initial=0.0), probs, 0.0))
+            error += bound + UNIT_ROUNDOFF * float(probs.max(initial=0.0))
         return laws, error
 
     def _joined(self, laws: list[Float64], error: float) -> _Laws | None:
@@ -156,7 +156,7 @@ class StarModel:
         total = fft.irfft(_product(spectra), length)[:width]
         norm = float(weight @ total)
         # Transforms of laws are off by a few roundings of their norms, which are at most 1.
-        noise = 16.0 * math.log2(length) * _ROUNDING * math.sqrt(float(weight @ weight))
+        noise = 16.0 * math.log2(length) * UNIT_ROUNDOFF * math.sqrt(float(weight @ weight))
         error = (error + noise) / norm if norm > 0.0 else math.inf
         if not error <= _ACCEPTED:
             return None

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from ...arrays import Float64, Ints
 from .. import native
-from ..arithmetic import MaxPlus
+from ..arithmetic import UNIT_ROUNDOFF, MaxPlus
 from ..log_sums import accurate_sum
 from ..problem import ForestProblem
 from .certificate import largest_entries
@@ -45,7 +45,6 @@ from .walk import Walk
 _STEPS = 64  # evaluations of the bound for one set
 _STEPS_OF_MANY = 96
 _FARTHEST = 2.0**40  # multipliers beyond this would only lose digits
-_ROUNDOFF = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def _one_set(bound: _Bound, upper: float, slope: float) -> bool:
         return False
     for number in range(_STEPS):
         (x, u, g), (y, v, h) = left, right
-        if not y - x > 4.0 * _ROUNDOFF * (abs(x) + abs(y)):
+        if not y - x > 4.0 * UNIT_ROUNDOFF * (abs(x) + abs(y)):
             return True
         meet = (u - g * x - v + h * y) / (h - g)
         predicted = u + g * (meet - x)
@@ -142,7 +141,7 @@ def _one_set(bound: _Bound, upper: float, slope: float) -> bool:
             meet = 0.5 * (x + y)
             predicted = -math.inf
         point = at(meet)
-        if point[2] == 0.0 or point[1] - predicted <= 8.0 * _ROUNDOFF * abs(point[1]):
+        if point[2] == 0.0 or point[1] - predicted <= 8.0 * UNIT_ROUNDOFF * abs(point[1]):
             return True
         left, right = (point, right) if point[2] < 0.0 else (left, point)
     return True
@@ -282,7 +281,7 @@ def _by_jitter(problem: ForestProblem, bounds: Dual) -> Ints | None:
     if not found.known[0] or np.isneginf(found.values[0]):
         return None
     reached = float(log_weights(problem, found.states).total[0])
-    rounding = 16.0 * _ROUNDOFF * (problem.program.depth + 8) * _size(problem, bounds)
+    rounding = 16.0 * UNIT_ROUNDOFF * (problem.program.depth + 8) * _size(problem, bounds)
     return found.states if reached >= bounds.bound - rounding else None
 
 

@@ -16,7 +16,7 @@ from ...arrays import Float64, Ints
 from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX, VECTOR
 from ..answer import Answer
-from ..arithmetic import TINY, Direct
+from ..arithmetic import TINY, Direct, fold
 from .certificate import certificate
 from .values import Chunk, ForestValues
 
@@ -253,7 +253,5 @@ def _relative(error: Float64, value: Float64, g: Float64) -> Float64:
 
 
 def _fold_sum(values: Float64, shape: tuple[int, ...]) -> Float64:
-    for axis in range(3):
-        if shape[axis] == 1 and values.shape[axis] > 1:
-            values = values.sum(axis=axis, keepdims=True)
+    values = fold(values, shape, np.sum)
     return np.broadcast_to(values, (*shape[:3], values.shape[-1]))

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ...arrays import Float64, Ints
 from ...memo import cached
 from .. import native, thresholds
+from ..arithmetic import UNIT_ROUNDOFF
 from ..tilt import posterior_rate, summarise, tilt_to_mean
 from .array import Window
 
@@ -193,7 +194,6 @@ class Cover:
         np.minimum(bound, line + self._log_f[k], out=bound)
 
 
-ROUNDING = 2.0**-53
 Stream = Callable[..., np.random.SeedSequence]
 
 
@@ -255,7 +255,7 @@ class LargeBlock:
             log_weights = native.flat_log_pmf(nu[None])[0] + table
             return np.asarray(np.exp(log_weights - log_weights.max()).cumsum())
         # What lies below the rounding of the largest is no weight of its own: it may be negative.
-        weighs = probs > ROUNDING * probs.max()
+        weighs = probs > UNIT_ROUNDOFF * probs.max()
         weighs &= table > -math.inf
         return np.asarray((probs * weighs).cumsum())
 
