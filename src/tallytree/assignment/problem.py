@@ -23,8 +23,8 @@ from ..models.base import Value
 from . import gibbs, reduction
 from .results import AssignmentBeliefs, AssignmentBounds, AssignmentExact, AssignmentMode, GibbsMarginals
 
-# Matrices whose draws are exact: the width, and sizes beyond which it is not worth asking for.
-_NARROW, _FEW_LINES, _FEW_CELLS, _MANY_CELLS = 2**16, 12, 300, 4000
+# Matrices whose draws are exact: the width, which takes two seconds, and sizes beyond which it is not worth asking for.
+_NARROW, _FEW_LINES, _FEW_CELLS, _MANY_CELLS = 2**19, 12, 300, 4000
 
 
 class Assignment(Value):
