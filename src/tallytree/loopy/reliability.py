@@ -22,9 +22,8 @@ from .components import graph_of, solved
 from .factor_graph import FactorGraph
 from .reduction import Component, reduced
 
-NARROW = (
-    2**16
-)  # states of a frontier up to which a component is solved exactly: quicker than what follows, and sure
+NARROW = 2**18  # states of a frontier up to which a component is solved exactly, which is sure and quick
+_STATES = 2**24  # and of all its frontiers together
 _CLAMPED = 8  # variables of a wide component that are given both values
 _WORK = 2**22  # messages that may be computed for that, over all sweeps
 
@@ -40,7 +39,7 @@ def deviation(graph: FactorGraph, marginals: Float64, beliefs: Beliefs) -> float
         worst = float(np.abs(marginals - reduction.value)[reduction.value >= 0].max(initial=0.0))
         for component in reduction.components:
             own, part = marginals[component.variables], solved(component)
-            narrow = part.at_most(NARROW)
+            narrow = part.at_most(min(NARROW, _STATES // len(own)))
             better = [np.asarray(expit(part.log_odds))] if narrow else _clamped(component, own, beliefs)
             worst = max(worst, *(float(np.abs(p - own).max()) for p in better))
     except InfeasibleError:
