@@ -241,15 +241,15 @@ def expectations(model: CountModel, shape: tuple[int, ...]) -> Any:
     return np.concatenate([np.empty((*shape, 0)), *model.expected_statistics.tables, edges], axis=-1)
 
 
-def hessian_product(structure: EdgedStructure, given: tuple[Any, Any], v: Any, h: Any, counts: bool) -> Any:
-    """The Hessian of log Z times v (B, D) and h (B, T + 4 E) or None, at given log-odds and tables."""
-    model, batch, cells = structure.model(*given), len(v), structure.n_group_cells
-    push = None if h is None or not cells else h[:, :cells]
-    if not counts and (h is None or not h[:, cells:].any()):
+def hessian_product(structure: EdgedStructure, model: CountModel, v: Any, h: Any, counts: bool) -> Any:
+    """The Hessian of log Z times v (*b, D) and h (*b, T + 4 E) or None, (B, D) and (B, T + 4 E or 0)."""
+    batch, cells = math.prod(model.batch_shape), structure.n_group_cells
+    push = None if h is None or not cells else h[..., :cells]
+    if not counts and (h is None or not h[..., cells:].any()):
         return np.array(model.hessian_vector_product(v, push, counts=False).logits), np.empty((batch, 0))
     leaf, tables = model._params.direction(v, push)
-    still = (batch, structure.frame.n_edges, 2, 2)
-    edges = np.zeros(still) if h is None else h[:, cells:].reshape(still)
+    shape = (batch, structure.frame.n_edges, 2, 2)
+    edges = np.zeros(shape) if h is None else h[..., cells:].reshape(shape)
     moved = model._solved.moved(Direction(np.stack([np.zeros_like(leaf), leaf], -1), edges, tables))
     on = moved.leaf[..., 1]
     packed = *model._params.group_counts(on, moved.tables, total=0.0), moved.edge.reshape(batch, -1)

@@ -56,17 +56,11 @@ def tangent(
 ) -> tuple[Tensor, Tensor]:
     """What :func:`.device.tangent` answers, of models that may have been solved before."""
     shape = logits.shape[:-1]
-    if isinstance(structure, EdgedStructure):
-
-        def rows(tensor: Tensor) -> Any:
-            return array(tensor.expand(*shape, tensor.shape[-1])).reshape(math.prod(shape), -1)
-
-        own = structure.packed if tables is None else tables
-        given = rows(logits), array(own) if own.dim() == 1 else rows(own)
-        pushed = None if table_direction is None else rows(table_direction)
-        moved, probs = edges.hessian_product(structure, given, rows(direction), pushed, counts)
-        return _tensor(moved, logits.shape), _tensor(probs, (*shape, probs.shape[-1]))
     model = _model(structure, logits, tables, solved)
+    if isinstance(structure, EdgedStructure):
+        along = None if table_direction is None else array(table_direction.expand(*shape, structure.n_cells))
+        moved, probs = edges.hessian_product(structure, model, array(direction), along, counts)
+        return _tensor(moved, logits.shape), _tensor(probs, (*shape, probs.shape[-1]))
     pushed = None if table_direction is None or not structure.n_cells else array(table_direction)
     found = model.hessian_vector_product(array(direction), pushed, counts=counts)
     packed = [np.empty((*shape, 0)), *(found.tables if counts else ())]
