@@ -143,6 +143,13 @@ def test_moments_law_and_entropy_have_derivatives_in_probabilities_of_0_and_1():
         cdf = jax.jacrev(lambda p: PoissonBinomial(probs=p).cdf(jnp.arange(5)))(p)
         exact = np.cumsum([law_and_derivatives(p, k)[1] for k in range(5)], 0)
         np.testing.assert_allclose(cdf, exact, atol=1e-12)
+    single = jnp.array(
+        [0.0, 1.0, 0.5, 0.3]
+    )  # JAX transposes outside of the functions that compute in 64 bits
+    cdf = jax.jacrev(lambda p: PoissonBinomial(probs=p).cdf(jnp.arange(5)))(single)
+    np.testing.assert_allclose(cdf, exact, atol=1e-6)
+    law = jax.jacrev(lambda p: jnp.exp(PoissonBinomial(probs=p).count_log_probs()))(single)
+    np.testing.assert_allclose(law[1:4], np.diff(exact, axis=0)[:3], atol=1e-6)
     d = PoissonBinomial(probs=jnp.array([0.0, 1.0, 0.5]))
     np.testing.assert_allclose(d.cdf(jnp.array([-1, 0, 1, 1.5, 2, 3, np.inf])), [0, 0, 0.5, 0.5, 1, 1, 1])
     np.testing.assert_allclose(d.entropy(), np.log(2), rtol=1e-6)

@@ -12,7 +12,7 @@ from .. import checks
 from ..structure.nested.count_tree import CountTree
 from .arguments import Problem, read, refuse_impossible
 from .arrays import is_concrete
-from .ladder import log_leaves
+from .ladder import log_leaves, log_weight_of_leaves
 from .precision import in_own_floats
 from .solver import Posterior, compiled
 from .solver import posterior_logits as posterior_log_odds
@@ -388,6 +388,18 @@ def _count_log_probs(problem: Problem, group: int) -> Any:
     first = int(family.set_offset[s])
     tails = problem.core.tails(problem.odds, problem.tables)
     return ask(_log_beliefs, problem, tails)[:, first : first + family.group_size(group) + 1]
+
+
+def event_log_prob(logits: Any, table: Any) -> Any:
+    """Log-probability of what a table of zeros and -inf allows; -inf with derivative 0 for what cannot happen."""
+    joint = log_partition(logits, table)
+    possible = joint != -jnp.inf
+    return jnp.where(possible, jnp.where(possible, joint, 0.0) - log_weight_of_leaves(logits), -jnp.inf)
+
+
+def one_count(count: Any, n: int) -> Any:
+    """The log-table of exactly so many, (..., n + 1); a count that is not from 0 to n is impossible."""
+    return jnp.where(jnp.arange(n + 1) == count[..., None], 0.0, -jnp.inf)
 
 
 def _whole_group(tree: CountTree) -> int | None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from .. import checks
 from ..errors import ParameterError
-from .answers import log_partition
+from .answers import event_log_prob, one_count
 from .arrays import holds, in_floats_of_jax, is_concrete, numbers, require, zeros_and_ones
 from .flat import bucket
 from .ladder import log_weight_of_leaves
@@ -79,7 +79,7 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
 
 
 def _count_nll(rows: Any, sizes: Any, counts: Any) -> Any:
-    return _event_nll(rows, _one_count(_counts("counts", counts, sizes), rows))
+    return -event_log_prob(rows, one_count(_counts("counts", counts, sizes), rows.shape[-1]))
 
 
 def proportion_nll(
@@ -130,7 +130,7 @@ def _share_nll(rows: Any, sizes: Any, proportions: Any) -> Any:
     shared = (shares >= 0.0) & (shares <= 1.0)
     require("proportions", shares, shared, "lie in [0, 1]", " Divide the counts by the bag sizes.")
     counts = jnp.round(jax.lax.stop_gradient(shares) * sizes).astype(jnp.int32)
-    return jnp.where(shared, _event_nll(rows, _one_count(counts, rows)), jnp.nan)
+    return jnp.where(shared, -event_log_prob(rows, one_count(counts, rows.shape[-1])), jnp.nan)
 
 
 def positive_unlabelled_nll(
@@ -191,7 +191,7 @@ def _labelled_nll(rows: Any, sizes: Any, positives: Any, marks: Any) -> Any:
     # P(y_labelled = 1) times the law of the others' count: their remainder is positives less the labelled.
     sure = jnp.sum(jnp.where(known, jax.nn.softplus(-jnp.where(known, rows, 0.0)), 0.0), -1)
     rest = _counts("positives", positives, sizes) - jnp.sum(known, -1)
-    losses = sure + _event_nll(jnp.where(known, -jnp.inf, rows), _one_count(rest, rows))
+    losses = sure - event_log_prob(jnp.where(known, -jnp.inf, rows), one_count(rest, rows.shape[-1]))
     return jnp.where(jnp.any(jnp.isnan(marks), -1), jnp.nan, losses)
 
 
@@ -240,23 +240,9 @@ def _presence_nll(rows: Any, sizes: Any, labels: Any) -> Any:
     strange = zeros_and_ones("labels", labels)[1]
     require("labels", labels, ~strange, "hold zeros and ones", " Round probabilities first.")
     flags = _integers("labels", labels, sizes)
-    finite = jnp.isfinite(rows)
-    none = -jnp.sum(jnp.where(finite, jax.nn.softplus(jnp.where(finite, rows, 0.0)), 0.0), -1)
-    none = jnp.where(jnp.any(rows == jnp.inf, -1), -jnp.inf, none)
-    some = -_event_nll(rows, at_least(1)) if rows.shape[-1] else jnp.full(rows.shape[:-1], -jnp.inf)
+    none = jnp.where(jnp.any(rows == jnp.inf, -1), -jnp.inf, -log_weight_of_leaves(rows))
+    some = event_log_prob(rows, at_least(1)) if rows.shape[-1] else jnp.full(rows.shape[:-1], -jnp.inf)
     return jnp.where(strange, jnp.nan, -jnp.where(flags > 0, some, none))
-
-
-def _event_nll(rows: Any, table: Any) -> Any:
-    """``-log P(event)`` of the rows, (B,); inf with derivative 0 for an event that cannot happen."""
-    joint = log_partition(rows, table)
-    possible = joint > -jnp.inf
-    return jnp.where(possible, log_weight_of_leaves(rows) - jnp.where(possible, joint, 0.0), jnp.inf)
-
-
-def _one_count(counts: Any, rows: Any) -> Any:
-    """The log-table of exactly so many, (B, n + 1)."""
-    return jnp.where(jnp.arange(rows.shape[-1] + 1) == counts[..., None], 0.0, -jnp.inf)
 
 
 def _require_one_per_bag(name: str, targets: Any, sizes: Any) -> None:

@@ -28,7 +28,7 @@ from ...structure.nested.count_tree import CountTree
 from .. import answers, draws
 from ..arguments import masked, read, refuse_impossible
 from ..arrays import in_floats_of_jax, is_concrete, numbers, require, zeros_and_ones
-from ..ladder import all_of, log_weight_of_leaves
+from ..ladder import all_of
 from ..potentials import exactly
 from ..precision import in_own_floats, working_dtype
 
@@ -797,7 +797,7 @@ def _log_pmf(logits: Any, probs: Any, count: Any) -> Any:
     count = jnp.broadcast_to(count, shape)
     given = jnp.broadcast_to(logits if probs is None else probs, (*shape, logits.shape[-1]))
     if probs is None:
-        return _event_log_prob(given, count)
+        return answers.event_log_prob(given, answers.one_count(count, given.shape[-1]))
 
     def beside(steps: Any) -> Any:
         several = jnp.broadcast_to(given[..., None, :], (*shape, len(steps), given.shape[-1]))
@@ -830,21 +830,10 @@ def _sum_log_prob(events: WeightedEvents, which: str, logits: Any, value: Any) -
     return log_prob(jnp.broadcast_to(logits, (*shape, logits.shape[-1])))
 
 
-def _exactly(count: Any, n: int) -> Any:
-    """Log-table of exactly so many; a count that is not from 0 to n is impossible."""
-    return jnp.where(jnp.arange(n + 1) == count[..., None], 0.0, -jnp.inf)
-
-
-def _event_log_prob(logits: Any, count: Any) -> Any:
-    """Log P(so many are on)."""
-    given = answers.log_partition(logits, _exactly(count, logits.shape[-1]))
-    return given - log_weight_of_leaves(logits)
-
-
 @jax.custom_jvp
 def _undecided_log_prob(probs: Any, count: Any) -> Any:
     """Log P(so many are on), differentiable in probabilities other than 0 and 1; to the others it is constant."""
-    return _event_log_prob(_log_odds(probs), count)
+    return answers.event_log_prob(_log_odds(probs), answers.one_count(count, probs.shape[-1]))
 
 
 @_undecided_log_prob.defjvp
@@ -856,7 +845,7 @@ def _undecided_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     """
     probs, count = primals
     value = _undecided_log_prob(probs, count)
-    problem = read(_log_odds(probs), _exactly(count, probs.shape[-1]))
+    problem = read(_log_odds(probs), answers.one_count(count, probs.shape[-1]))
     messages = problem.core.messages(problem.odds, problem.tables).messages
     m = messages[:, : probs.shape[-1]].reshape(probs.shape)
     moves = (probs > 0.0) & (probs < 1.0) & (value > -jnp.inf)[..., None]
@@ -918,7 +907,8 @@ def _law(logits: Any, probs: Any, *, log: bool = True) -> Any:
     law = answers.count_log_probs(logits)
     if probs is None:
         return law if log else jnp.exp(law)
-    wide = jnp.pad(law, (*[(0, 0)] * (law.ndim - 1), (2, 2)), constant_values=-jnp.inf)
+    beyond = jnp.full((*law.shape[:-1], 2), -jnp.inf, law.dtype)
+    wide = jnp.concatenate([beyond, law, beyond], -1)
 
     def beside(steps: Any) -> Any:
         return jnp.stack([wide[..., 2 + step : 2 + step + law.shape[-1]] for step in steps.tolist()], -1)
