@@ -396,7 +396,7 @@ def test_bounds_are_never_below_the_error(where):
     n = 24
     for scale, sd in ((1.0, 1.0), (1.0, 20.0), (6.0, 1.0), (30.0, 5.0)):
         x, table = sd * doubles(4, n, seed=int(sd)), scale * doubles(4, n + 1, seed=int(scale) + 7)
-        found = flat.marginals(x.to(where), table.to(where))
+        found = flat.solve(x.to(where), table.to(where))
         for row in range(4):
             _, expected = recursion(x[row].numpy(), table[row].numpy())
             got = found.values[row].cpu().numpy()

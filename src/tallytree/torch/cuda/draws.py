@@ -107,7 +107,7 @@ def cut(logits: Tensor, tables: Tensor, tolerance: float) -> Law:
     count = -(-n // flat.LONGEST)
     short = torch.nn.functional.pad(logits + s, (0, count * flat.LONGEST - n), value=-math.inf)
     short = short.reshape(batch * count, flat.LONGEST)
-    found = flat.marginals(short, short.new_zeros(1, flat.LONGEST + 1), counts=True)
+    found = flat.solve(short, short.new_zeros(1, flat.LONGEST + 1), counts=True)
     cdf = found.counts.cumsum(-1)
     cdf = (cdf / cdf[:, -1:]).reshape(batch, count, flat.LONGEST + 1)
     score = tables - s * torch.arange(n + 1, dtype=tables.dtype, device=tables.device)

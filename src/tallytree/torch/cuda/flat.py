@@ -24,28 +24,21 @@ class Solved(NamedTuple):
     bound: Tensor
 
 
-def marginals(x: Tensor, table: Tensor, *, counts: bool = False) -> Solved:
-    """Log Z (B,), marginals (B, n) and count probabilities (B, n + 1) of log-odds (B, n), tables (B or 1, n + 1)."""
-    programs, lanes, info, wave = _prepared(x, table, None)
-    batch, n = x.shape
-    values, log_z, bound = torch.empty_like(x), x.new_empty(batch), x.new_empty(batch)
-    kernels.solve[(programs,)](
-        x, info, wave, values, log_z, bound, batch, n, rounding(n),
-        KEEP=counts, W=wave.shape[-1], **lanes,
-    )  # fmt: skip
-    probs = _counts(table, None, info, wave, log_z, None) if counts else x.new_empty(batch, 0)
-    return Solved(log_z, values, probs, bound)
+def solve(
+    x: Tensor, table: Tensor, v: Tensor | None = None, push: Tensor | None = None, *, counts: bool = False
+) -> Solved:
+    """Log Z (B,), marginals (B, n) and count probabilities (B, n + 1) of log-odds (B, n), tables (B or 1, n + 1).
 
-
-def covariances(x: Tensor, table: Tensor, v: Tensor, push: Tensor | None, *, counts: bool = False) -> Solved:
-    """How marginals and count probabilities move along v (B, n) and `push` (B or 1, n + 1), and what is certified."""
+    With a direction v (B, n), and `push` (B or 1, n + 1) of the tables: how marginals and count probabilities move.
+    """
     programs, lanes, info, wave = _prepared(x, table, push)
     batch, n = x.shape
     values = torch.empty_like(x)
-    log_z, drift, bound = x.new_empty(batch), x.new_empty(batch), x.new_empty(batch)
-    kernels.tangent[(programs,)](
-        x, v, info, wave, values, log_z, drift, bound, batch, n, rounding(n),
-        WITH_PUSH=push is not None, KEEP=counts, W=wave.shape[-1], **lanes,
+    log_z, bound = x.new_empty(batch), x.new_empty(batch)
+    drift = None if v is None else x.new_empty(batch)
+    kernels.solve[(programs,)](
+        x, x if v is None else v, info, wave, values, log_z, log_z if drift is None else drift, bound, batch, n,
+        rounding(n), MOVED=v is not None, WITH_PUSH=push is not None, KEEP=counts, W=wave.shape[-1], **lanes,
     )  # fmt: skip
     probs = _counts(table, push, info, wave, log_z, drift) if counts else x.new_empty(batch, 0)
     return Solved(log_z, values, probs, bound)

@@ -366,7 +366,7 @@ def _leave_one_out(r, gr, gi, vers, sw, inverse):
 
 @triton.jit
 def _second(r, gr, gi, sw, squared, inverse):
-    """A term of sum Re G a (1 - a) / (p q), see :func:`tangent`."""
+    """A term of sum Re G a (1 - a) / (p q), see :func:`solve`."""
     return ((r * (gi * sw) + 2.0 * gr * squared) * inverse - gr) * inverse
 
 
@@ -393,27 +393,50 @@ def _plane(wave, rows, kept, m, place: tl.constexpr, W: tl.constexpr):
 
 @kernel("count")
 def solve(
-    x, info, wave, out, log_z, bound, count, n, rounding,
-    KEEP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
+    x, v, info, wave, out, log_z, drifts, bound, count, n, rounding,
+    MOVED: tl.constexpr, WITH_PUSH: tl.constexpr, KEEP: tl.constexpr,
+    W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Marginals (B, n), log Z (B,) and a bound on the error of the posterior log-odds (B,)."""
+    """Marginals (B, n), log Z (B,) and a bound on the error of the posterior log-odds (B,); or, with MOVED, motion.
+
+    That are covariance products (B, n): how the marginals move when the log-odds move along v and the log-table along
+    h. With a_im = p_i e^{iw} / (q_i + p_i e^{iw}), T_m = sum_j v_j (a_jm - p_j) and K_m = G_m T_m + P_m H_m,
+
+        d mu_i = sum_m Re (K_m a_im + G_m v_i a_im (1 - a_im)) / Z - mu_i drift,    drift = sum_m Re K_m / Z.
+
+    As G in D as above, K gives ``sum Re K a = p drift Z + p q D(K)``; and, with u = |c + i r s|^2,
+
+        sum Re G a (1 - a) = p q sum ((2 c^2 Re G + r sin w Im G) / u - Re G) / u.
+    """
     rows = tl.program_id(0) * R + tl.arange(0, R)
     t = _load_rows(x, rows, count, n, R, BLOCK)
+    near = tl.abs(t) < _INF
+    d = tl.arange(0, BLOCK)
+    inside = (rows[:, None] < count) & (d[None, :] < n)
+    place = rows[:, None].to(tl.int64) * n + d[None, :]
     s = _column(info, rows, count, 0, 0.0)
     length = _column(info, rows, count, 2, 2.0)
     used = _frequencies(_column(info, rows, count, 3, 0.0), W)
     p, q, _ = _probabilities(t + s[:, None])
     r = p - q
+    pq = p * q
+    weight = pq
+    if MOVED:
+        along = tl.where(near, tl.load(v + place, mask=inside, other=0.0), 0.0)
+        weight = along * pq
     apart = tl.zeros((R, BLOCK), tl.float64)
+    apart_moved = tl.zeros((R, BLOCK), tl.float64)
+    bent = tl.zeros((R, BLOCK), tl.float64)
     z = tl.zeros((R,), tl.float64)
+    drift = tl.zeros((R,), tl.float64)
     size = tl.zeros((R,), tl.float64)
     for m in range(0, tl.max(used)):
         kept = (rows < count) & (m < used)
         vers = _plane(wave, rows, kept, m, 0, W)
         sw = _plane(wave, rows, kept, m, 1, W)
         pr, pi = tl.reduce((1.0 - p * vers[:, None], p * sw[:, None]), 1, _times)
+        at = wave + rows.to(tl.int64) * (_PLANES * W) + 6 * W + m
         if KEEP:
-            at = wave + rows.to(tl.int64) * (_PLANES * W) + 6 * W + m
             tl.store(at, pr, mask=kept)
             tl.store(at + W, pi, mask=kept)
         gr, gi = _times(pr, pi, _plane(wave, rows, kept, m, 2, W), _plane(wave, rows, kept, m, 3, W))
@@ -422,21 +445,41 @@ def solve(
         apart += _leave_one_out(r, gr[:, None], gi[:, None], vers[:, None], sw[:, None], inverse)
         z += gr
         size += (tl.abs(gr) + tl.abs(gi)) * _plane(wave, rows, kept, m, 10, W)
-    near = tl.abs(t) < _INF
+        if MOVED:
+            tr = vers * tl.sum(weight * r * inverse, 1)
+            ti = sw * tl.sum(weight * inverse, 1)
+            if KEEP:
+                moved_r, moved_i = _times(pr, pi, tr, ti)
+                tl.store(at + 2 * W, moved_r, mask=kept)
+                tl.store(at + 3 * W, moved_i, mask=kept)
+            kr, ki = _times(gr, gi, tr, ti)
+            if WITH_PUSH:
+                hr, hi = _times(pr, pi, _plane(wave, rows, kept, m, 4, W), _plane(wave, rows, kept, m, 5, W))
+                kr += hr
+                ki += hi
+            apart_moved += _leave_one_out(r, kr[:, None], ki[:, None], vers[:, None], sw[:, None], inverse)
+            bent += _second(r, gr[:, None], gi[:, None], sw[:, None], squared[:, None], inverse)
+            drift += kr
     decided = _column(info, rows, count, 7, 0.0)
-    marginal, smaller = _posterior(t, p, q, apart, z[:, None], decided[:, None])
-    least = tl.minimum(tl.min(smaller, 1), z)
     tail = _column(info, rows, count, 5, 0.0)
-    error = tl.where(least > 0.0, (2.0 * rounding * size + tail) / tl.where(least > 0.0, least, 1.0), _INF)
-    # Tilted log-odds are rounded.
-    farthest = tl.max(tl.where(near, tl.abs(t) + tl.abs(s)[:, None], 0.0), 1)
-    error += farthest * 2.220446049250313e-16
-    d = tl.arange(0, BLOCK)
-    inside = (rows[:, None] < count) & (d[None, :] < n)
-    tl.store(out + rows[:, None].to(tl.int64) * n + d[None, :], marginal, mask=inside)
-    positive = tl.where(z > 0.0, z, 1.0)
+    safe = tl.where(z > 0.0, z, 1.0)
+    if MOVED:
+        change = (pq * (apart_moved - apart * (drift / safe)[:, None]) + weight * bent) / safe[:, None]
+        answer = tl.where(near & (decided == 0.0)[:, None], change, 0.0)
+        error = tl.where(z > 0.0, (2.0 * rounding * size + tail) / safe, _INF)
+        tl.store(drifts + rows, drift / safe, mask=rows < count)
+    else:
+        answer, smaller = _posterior(t, p, q, apart, z[:, None], decided[:, None])
+        least = tl.minimum(tl.min(smaller, 1), z)
+        error = tl.where(
+            least > 0.0, (2.0 * rounding * size + tail) / tl.where(least > 0.0, least, 1.0), _INF
+        )
+        # Tilted log-odds are rounded.
+        farthest = tl.max(tl.where(near, tl.abs(t) + tl.abs(s)[:, None], 0.0), 1)
+        error += farthest * 2.220446049250313e-16
+    tl.store(out + place, answer, mask=inside)
     tl.store(
-        log_z + rows, _column(info, rows, count, 1, 0.0) + tl.log(2.0 * positive / length), mask=rows < count
+        log_z + rows, _column(info, rows, count, 1, 0.0) + tl.log(2.0 * safe / length), mask=rows < count
     )
     tl.store(bound + rows, error, mask=rows < count)
 
@@ -486,78 +529,3 @@ def counts(
             moved += tl.load(push + row * push_stride + c, mask=kept & (c <= n), other=0.0)
         answer = answer * moved + weight * change
     tl.store(out + row * (n + 1) + c, answer, mask=c <= n)
-
-
-@kernel("count")
-def tangent(
-    x, v, info, wave, out, log_z, moved, bound, count, n, rounding,
-    WITH_PUSH: tl.constexpr, KEEP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Covariance products (B, n): how the marginals move when the log-odds move along v and the log-table along h.
-
-    With a_im = p_i e^{iw} / (q_i + p_i e^{iw}), T_m = sum_j v_j (a_jm - p_j) and K_m = G_m T_m + P_m H_m,
-
-        d mu_i = sum_m Re (K_m a_im + G_m v_i a_im (1 - a_im)) / Z - mu_i drift,    drift = sum_m Re K_m / Z.
-
-    As G in D as above, K gives ``sum Re K a = p drift Z + p q D(K)``; and, with u = |c + i r s|^2,
-
-        sum Re G a (1 - a) = p q sum ((2 c^2 Re G + r sin w Im G) / u - Re G) / u.
-    """
-    rows = tl.program_id(0) * R + tl.arange(0, R)
-    t = _load_rows(x, rows, count, n, R, BLOCK)
-    near = tl.abs(t) < _INF
-    d = tl.arange(0, BLOCK)
-    inside = (rows[:, None] < count) & (d[None, :] < n)
-    along = tl.load(v + rows[:, None].to(tl.int64) * n + d[None, :], mask=inside, other=0.0)
-    along = tl.where(near, along, 0.0)
-    s = _column(info, rows, count, 0, 0.0)
-    used = _frequencies(_column(info, rows, count, 3, 0.0), W)
-    p, q, _ = _probabilities(t + s[:, None])
-    r = p - q
-    pq = p * q
-    weight = along * pq
-    apart = tl.zeros((R, BLOCK), tl.float64)
-    apart_moved = tl.zeros((R, BLOCK), tl.float64)
-    bent = tl.zeros((R, BLOCK), tl.float64)
-    z = tl.zeros((R,), tl.float64)
-    drift = tl.zeros((R,), tl.float64)
-    size = tl.zeros((R,), tl.float64)
-    for m in range(0, tl.max(used)):
-        kept = (rows < count) & (m < used)
-        vers = _plane(wave, rows, kept, m, 0, W)
-        sw = _plane(wave, rows, kept, m, 1, W)
-        squared = tl.where(kept, _plane(wave, rows, kept, m, 11, W), 1.0)
-        pr, pi = tl.reduce((1.0 - p * vers[:, None], p * sw[:, None]), 1, _times)
-        gr, gi = _times(pr, pi, _plane(wave, rows, kept, m, 2, W), _plane(wave, rows, kept, m, 3, W))
-        inverse = _inverse(squared[:, None] + r * r * (0.5 * vers)[:, None])
-        tr = vers * tl.sum(weight * r * inverse, 1)
-        ti = sw * tl.sum(weight * inverse, 1)
-        if KEEP:
-            moved_r, moved_i = _times(pr, pi, tr, ti)
-            at = wave + rows.to(tl.int64) * (_PLANES * W) + 6 * W + m
-            tl.store(at, pr, mask=kept)
-            tl.store(at + W, pi, mask=kept)
-            tl.store(at + 2 * W, moved_r, mask=kept)
-            tl.store(at + 3 * W, moved_i, mask=kept)
-        kr, ki = _times(gr, gi, tr, ti)
-        if WITH_PUSH:
-            hr, hi = _times(pr, pi, _plane(wave, rows, kept, m, 4, W), _plane(wave, rows, kept, m, 5, W))
-            kr += hr
-            ki += hi
-        apart += _leave_one_out(r, gr[:, None], gi[:, None], vers[:, None], sw[:, None], inverse)
-        apart_moved += _leave_one_out(r, kr[:, None], ki[:, None], vers[:, None], sw[:, None], inverse)
-        bent += _second(r, gr[:, None], gi[:, None], sw[:, None], squared[:, None], inverse)
-        drift += kr
-        z += gr
-        size += (tl.abs(gr) + tl.abs(gi)) * _plane(wave, rows, kept, m, 10, W)
-    safe = tl.where(z > 0.0, z, 1.0)
-    change = (pq * (apart_moved - apart * (drift / safe)[:, None]) + weight * bent) / safe[:, None]
-    moves = near & (_column(info, rows, count, 7, 0.0) == 0.0)[:, None]
-    tl.store(out + rows[:, None].to(tl.int64) * n + d[None, :], tl.where(moves, change, 0.0), mask=inside)
-    tail = _column(info, rows, count, 5, 0.0)
-    length = _column(info, rows, count, 2, 2.0)
-    tl.store(
-        log_z + rows, _column(info, rows, count, 1, 0.0) + tl.log(2.0 * safe / length), mask=rows < count
-    )
-    tl.store(moved + rows, drift / safe, mask=rows < count)
-    tl.store(bound + rows, tl.where(z > 0.0, (2.0 * rounding * size + tail) / safe, _INF), mask=rows < count)

@@ -99,9 +99,7 @@ def _first(structure: Structure, asked: Asked, counts: bool) -> Solved:
         if v is not None:
             return long.covariances(x, possible, v)
         return series.marginals(x, possible) or long.marginals(x, possible)
-    if v is not None:
-        return flat.covariances(x, explicit(structure, x, tables), v, push, counts=counts)
-    return flat.marginals(x, explicit(structure, x, tables), counts=counts)
+    return flat.solve(x, explicit(structure, x, tables), v, push, counts=counts)
 
 
 def explicit(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
