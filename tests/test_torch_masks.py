@@ -97,6 +97,12 @@ def test_the_layer_takes_k_with_every_call_and_shares_of_the_unmasked():
         ttt.KSubset(fraction=0.07)(torch.zeros(100)).sum() == 7
     )  # 0.07 * 100 is more than 7 in floating point
     assert ttt.KSubset(fraction=0.0)(x).sum() == 0
+    called = ttt.KSubset(3)
+    torch.testing.assert_close(called.marginals(x, mask=MASK, fraction=0.5), half.marginals(x, mask=MASK))
+    torch.testing.assert_close(called.entropy(x, mask=MASK, fraction=0.5), half.entropy(x, mask=MASK))
+    assert called.eval()(x, mask=MASK, fraction=0.5).equal(half.eval()(x, mask=MASK))
+    with pytest.raises(tt.ParameterError, match="both arrived"):
+        called(x, 2, fraction=0.5)
     nothing = torch.zeros(2, 6, dtype=torch.bool)
     assert half(x[:2], mask=nothing).sum() == 0  # half of nothing
     assert half(torch.zeros(0, 6)).shape == (0, 6)

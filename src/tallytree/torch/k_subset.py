@@ -67,9 +67,7 @@ class KSubset(nn.Module):
         fraction: float | None = None,
     ) -> None:
         super().__init__()
-        if k is not None and fraction is not None:
-            raise ParameterError("`KSubset` needs `k` or `fraction`; both arrived. Leave one of them out.")
-        self.fraction = None if fraction is None else checks.real("fraction", fraction, 0.0, 1.0)
+        self.fraction = _share(k, fraction)
         _refuse_share(k)
         if k is not None:
             exactly(k)  # refuses what are no integers
@@ -101,7 +99,9 @@ class KSubset(nn.Module):
         chosen = f"k={self.k}" if self.fraction is None else f"fraction={self.fraction}"
         return f"{chosen}, n_samples={self.n_samples}, temperature={self.temperature}"
 
-    def marginals(self, scores: Tensor, k: Any = None, mask: Tensor | None = None) -> Tensor:
+    def marginals(
+        self, scores: Tensor, k: Any = None, mask: Tensor | None = None, *, fraction: float | None = None
+    ) -> Tensor:
         """Probability of every score to be chosen, differentiable, (..., n).
 
         Parameters
@@ -112,6 +112,8 @@ class KSubset(nn.Module):
             How many, in place of what the layer was made with.
         mask : bool tensor, optional
             Which scores may be chosen.
+        fraction : float, optional
+            In place of `k`: the share of the unmasked scores of every row.
 
         Returns
         -------
@@ -135,10 +137,12 @@ class KSubset(nn.Module):
         >>> layer.marginals(scores)
         tensor([0.1626, 0.9404, 0.8415, 0.0555])
         """
-        logits, number = self._read(scores, k, mask)
+        logits, number = self._read(scores, k, mask, fraction)
         return functions.marginals(logits, exactly(number))
 
-    def entropy(self, scores: Tensor, k: Any = None, mask: Tensor | None = None) -> Tensor:
+    def entropy(
+        self, scores: Tensor, k: Any = None, mask: Tensor | None = None, *, fraction: float | None = None
+    ) -> Tensor:
         """Entropy of the subset in nats, differentiable, (...): a regulariser that keeps choices open.
 
         Parameters
@@ -149,6 +153,8 @@ class KSubset(nn.Module):
             How many, in place of what the layer was made with.
         mask : bool tensor, optional
             Which scores may be chosen.
+        fraction : float, optional
+            In place of `k`: the share of the unmasked scores of every row.
 
         Returns
         -------
@@ -170,7 +176,7 @@ class KSubset(nn.Module):
         >>> ttt.KSubset(2).entropy(torch.zeros(4)).exp().round()
         tensor(6.)
         """
-        logits, number = self._read(scores, k, mask)
+        logits, number = self._read(scores, k, mask, fraction)
         return ConditionalBernoulli(number, logits).entropy()
 
     def forward(
@@ -179,6 +185,8 @@ class KSubset(nn.Module):
         k: Any = None,
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
+        *,
+        fraction: float | None = None,
     ) -> Tensor:
         """Subsets of the scores.
 
@@ -192,6 +200,8 @@ class KSubset(nn.Module):
             Which scores may be chosen; rows of different lengths are padded and masked.
         generator : torch.Generator, optional
             Source of randomness in training.
+        fraction : float, optional
+            In place of `k`: the share of the unmasked scores of every row, rounded up.
 
         Returns
         -------
@@ -216,7 +226,7 @@ class KSubset(nn.Module):
         >>> layer.eval()(scores, 2)
         tensor([0., 1., 1., 0.])
         """
-        logits, number = self._read(scores, k, mask)
+        logits, number = self._read(scores, k, mask, fraction)
         if not self.training:
             return self._largest(logits, number)
         potential = exactly(number)
@@ -225,20 +235,22 @@ class KSubset(nn.Module):
         drawn = functions.sample(logits.detach(), potential, lead, generator)
         return drawn + (marginals - marginals.detach())
 
-    def _read(self, scores: Any, k: Any, mask: Any) -> tuple[Tensor, Tensor]:
+    def _read(self, scores: Any, k: Any, mask: Any, fraction: Any) -> tuple[Tensor, Tensor]:
         """Log-odds, -inf where masked, and how many of them."""
+        if (fraction := _share(k, fraction)) is None and k is None:
+            fraction = self.fraction
         logits = as_logits(scores) / self.temperature
         if mask is not None:
             logits = masked(logits, mask)
-        if k is None and self.fraction is not None:
+        if fraction is not None:
             # A share of 0.07 of 100 is 7, though its product in floating point is more.
-            share = self.fraction * (logits > -torch.inf).sum(-1, dtype=torch.float64)
+            share = fraction * (logits > -torch.inf).sum(-1, dtype=torch.float64)
             return logits, torch.ceil(share - 1e-9).long()
         given = self.k if k is None else k
         if given is None:
             raise ParameterError(
                 "`k` says how many scores to choose; none arrived. Pass it to the layer, KSubset(2), to the call, "
-                "layer(scores, k), or a share of the scores, KSubset(fraction=0.15)."
+                "layer(scores, k), or a share of the scores, layer(scores, fraction=0.15)."
             )
         _refuse_share(given)
         number = as_tensor("k", given).to(logits.device)
@@ -259,6 +271,13 @@ class KSubset(nn.Module):
             )
         rank = torch.sort(logits, dim=-1, descending=True, stable=True).indices.argsort(-1)
         return (rank < k.unsqueeze(-1)).to(logits.dtype)
+
+
+def _share(k: Any, fraction: Any) -> float | None:
+    """The fraction, if it came instead of `k`."""
+    if k is not None and fraction is not None:
+        raise ParameterError("`KSubset` needs `k` or `fraction`; both arrived. Leave one of them out.")
+    return None if fraction is None else checks.real("fraction", fraction, 0.0, 1.0)
 
 
 def _refuse_share(k: Any) -> None:
