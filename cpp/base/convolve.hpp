@@ -24,6 +24,17 @@ static inline double* scratch_part(const Worker& worker, int part) {
   return worker.scratch + (size_t)part * worker.scratch_stride;
 }
 
+// Calls tile<rows>(k) for outputs k .. k + rows * kLanes - 1 until `count` of them are met; each is a sum of so many terms.
+template <class Tile>
+static inline void in_output_tiles(int count, int terms, const Tile& tile) {
+  int k = 0;
+  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs) {
+    tile.template operator()<kRows>(k);
+    let_signals_through_after(terms);
+  }
+  for (; k < count; k += kLanes) tile.template operator()<1>(k);
+}
+
 // out[t] = sum_{i0 <= i < i1} weight[i] * shifted[t + step * i], for rows * kLanes values of t.
 template <int rows, int step>
 static inline void accumulate_tile(const double* weight, int i0, int i1, const double* shifted, double* out) {
@@ -45,26 +56,14 @@ static inline void accumulate_tile(const double* weight, int i0, int i1, const d
 // out[k] = sum_i a[i] b[k-i] for k = 0 .. na+nb-2. Writes up to kTileOutputs - 1 entries beyond;
 // scratch holds max(na, nb) + 2 kPad doubles.
 static inline void convolve_direct(const double* a, int na, const double* b, int nb, double* out, double* scratch) {
-  if (na > nb) {
-    const double* p = a;
-    a = b;
-    b = p;
-    const int n = na;
-    na = nb;
-    nb = n;
-  }
-  const int count = na + nb - 1;
+  if (na > nb) return convolve_direct(b, nb, a, na, out, scratch);
   fill(scratch, kPad, 0.0);
   std::memcpy(scratch + kPad, b, sizeof(double) * (size_t)nb);
   fill(scratch + kPad + nb, kPad, 0.0);
   const double* padded = scratch + kPad;
-  int k = 0;
-  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs) {
-    accumulate_tile<kRows, -1>(a, max(0, k - nb + 1), min(na, k + kTileOutputs), padded + k, out + k);
-    let_signals_through_after(na);
-  }
-  for (; k < count; k += kLanes)
-    accumulate_tile<1, -1>(a, max(0, k - nb + 1), min(na, k + kLanes), padded + k, out + k);
+  in_output_tiles(na + nb - 1, na, [&]<int rows>(int k) {
+    accumulate_tile<rows, -1>(a, max(0, k - nb + 1), min(na, k + rows * kLanes), padded + k, out + k);
+  });
 }
 
 // sum_j g[j] u[j].
@@ -113,12 +112,7 @@ static inline void correlate_direct(const double* g, const double* u, int nu, do
     for (int k = 0; k < count; k++) out[k] = dot(g + k, u, nu);
     return;
   }
-  int k = 0;
-  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs) {
-    accumulate_tile<kRows, 1>(u, 0, nu, g + k, out + k);
-    let_signals_through_after(nu);
-  }
-  for (; k < count; k += kLanes) accumulate_tile<1, 1>(u, 0, nu, g + k, out + k);
+  in_output_tiles(count, nu, [&]<int rows>(int k) { accumulate_tile<rows, 1>(u, 0, nu, g + k, out + k); });
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -31,13 +31,24 @@ static inline Deviation deviation(vec t) {
   return d;
 }
 
-// Weights of the two states of a variable; they add up to one.
-struct Leaf {
-  vec off, on;
+// The two states of a variable: their weights, which add up to one, or what others say of them. In lanes, or one (double).
+template <class Number>
+struct Sides {
+  Number off, on;
 };
+using Leaf = Sides<vec>;
 static inline Leaf leaf_of(vec t, const Deviation& d) {
   const vec rare = 0.5 * d.delta;
   return {t < 0.0 ? d.inverse : rare, t < 0.0 ? rare : d.inverse};
+}
+
+// d P(y = 1) along a direction v, for weights p(y), the message d(y) of all others and its derivative d'(y):
+// p q (v d(0) d(1) + d'(1) d(0) - d'(0) d(1)) / Z^2. Only Z is divided by.
+template <class Number>
+static inline Number change_of_marginal(Sides<Number> p, Sides<Number> d, Sides<Number> change, Number z, Number v) {
+  const Number inverse = 1.0 / z, on = p.on * (d.on * inverse), off = p.off * (d.off * inverse), spread = on * off;
+  const Number cross = (p.on * (change.on * inverse)) * off - (p.off * (change.off * inverse)) * on;
+  return (spread > 0.0 ? spread * v : Number{}) + cross;
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -16,6 +16,8 @@ static inline vec max(vec a, vec b) { return a > b ? a : b; }
 static inline vec min(vec a, vec b) { return a < b ? a : b; }
 static inline double max(double a, double b) { return a > b ? a : b; }
 static inline double min(double a, double b) { return a < b ? a : b; }
+static inline ptrdiff_t max(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
+static inline ptrdiff_t min(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
 static inline int max(int a, int b) { return a > b ? a : b; }
 static inline int min(int a, int b) { return a < b ? a : b; }
 static inline double max_lanes(vec v) {

@@ -108,20 +108,15 @@ static inline void all_blocks(double* re, double* im, const FftStage& stage, con
 }
 
 // to[j * kLanes + b] = from[b * q + j]: block b moves into lane b. And back. q is a multiple of kLanes.
+template <bool back>
 static inline void blocks_to_lanes(const double* from, int q, double* to) {
+  const auto in_block = [&](int b, int j) { return (ptrdiff_t)b * q + j; };
+  const auto in_lanes = [&](int b, int j) { return (ptrdiff_t)(j + b) * kLanes; };
   for (int j = 0; j < q; j += kLanes) {
     vec x[kLanes];
-    for (int b = 0; b < kLanes; b++) x[b] = load(from + (ptrdiff_t)b * q + j);
+    for (int b = 0; b < kLanes; b++) x[b] = load(from + (back ? in_lanes(b, j) : in_block(b, j)));
     transpose(x);
-    for (int b = 0; b < kLanes; b++) store(to + (ptrdiff_t)(j + b) * kLanes, x[b]);
-  }
-}
-static inline void lanes_to_blocks(const double* from, int q, double* to) {
-  for (int j = 0; j < q; j += kLanes) {
-    vec x[kLanes];
-    for (int b = 0; b < kLanes; b++) x[b] = load(from + (ptrdiff_t)(j + b) * kLanes);
-    transpose(x);
-    for (int b = 0; b < kLanes; b++) store(to + (ptrdiff_t)b * q + j, x[b]);
+    for (int b = 0; b < kLanes; b++) store(to + (back ? in_block(b, j) : in_lanes(b, j)), x[b]);
   }
 }
 
@@ -129,8 +124,8 @@ static inline void lanes_to_blocks(const double* from, int q, double* to) {
 static inline void fft_forward(double* x, double* spectrum, const FftPlan& plan) {
   const int M = plan.length / 2, q = M / kLanes;
   for (int s = 0; s < plan.outer_stages; s++) all_blocks<Broadcast, false>(x, x + M, plan.outer[s], plan.outer_twiddles);
-  blocks_to_lanes(x, q, spectrum);
-  blocks_to_lanes(x + M, q, spectrum + M);
+  blocks_to_lanes<false>(x, q, spectrum);
+  blocks_to_lanes<false>(x + M, q, spectrum + M);
   for (int s = 0; s < plan.inner_stages; s++)
     all_blocks<PerLane, false>(spectrum, spectrum + M, plan.inner[s], plan.inner_twiddles);
 }
@@ -140,8 +135,8 @@ static inline void fft_backward(double* spectrum, double* x, const FftPlan& plan
   const int M = plan.length / 2, q = M / kLanes;
   for (int s = plan.inner_stages; s-- > 0;)
     all_blocks<PerLane, true>(spectrum, spectrum + M, plan.inner[s], plan.inner_twiddles);
-  lanes_to_blocks(spectrum, q, x);
-  lanes_to_blocks(spectrum + M, q, x + M);
+  blocks_to_lanes<true>(spectrum, q, x);
+  blocks_to_lanes<true>(spectrum + M, q, x + M);
   for (int s = plan.outer_stages; s-- > 0;) all_blocks<Broadcast, true>(x, x + M, plan.outer[s], plan.outer_twiddles);
 }
 

@@ -1,9 +1,9 @@
 #include "base/fft_plan.hpp"
 
-#include <atomic>
 #include <cmath>
 #include <stdexcept>
 
+#include "base/once.hpp"
 #include "base/workspace.hpp"
 
 namespace tallytree {
@@ -110,13 +110,7 @@ int32_t fft_length(int64_t n) {
 const FftPlan* fft_plan(PlanCache* cache, int32_t length, int lanes) {
   int slot = length % 3 == 0;
   for (int64_t n = length % 3 == 0 ? 384 : 128; n < length; n *= 2) slot += 2;
-  std::atomic<OwnedPlan*>& place = cache->slot[lanes == 8 ? 2 : lanes == 4 ? 1 : 0][slot];
-  OwnedPlan* plan = place.load(std::memory_order_acquire);
-  if (!plan) {
-    auto made = make_plan(length, lanes);  // of threads that make it at the same time one succeeds
-    if (place.compare_exchange_strong(plan, made.get(), std::memory_order_acq_rel)) plan = made.release();
-  }
-  return &plan->plan;
+  return &made_once(cache->slot[lanes == 8 ? 2 : lanes == 4 ? 1 : 0][slot], [&] { return make_plan(length, lanes); }).plan;
 }
 
 }  // namespace tallytree

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/fork_gate.hpp"
+#include "base/once.hpp"
 
 #if !defined(_WIN32)
 #include <signal.h>
@@ -183,13 +184,11 @@ class Pool {
 std::atomic<Pool*> the_pool{nullptr};
 
 Pool& pool() {
-  Pool* found = the_pool.load(std::memory_order_acquire);
-  if (found) return *found;
-  static const bool registered = after_fork_in_child([] { the_pool.store(nullptr); });
-  (void)registered;
-  auto made = std::make_unique<Pool>();
-  if (the_pool.compare_exchange_strong(found, made.get())) return *made.release();
-  return *found;
+  return made_once(the_pool, [] {
+    static const bool registered = after_fork_in_child([] { the_pool.store(nullptr); });
+    (void)registered;
+    return std::make_unique<Pool>();
+  });
 }
 
 }  // namespace

@@ -203,51 +203,32 @@ static inline void correlate_lanes(M d, ptrdiff_t nd, M u, ptrdiff_t terms, M ou
 template <class Tile>
 static inline void in_tiles(ptrdiff_t outputs, const Tile& tile) {
   ptrdiff_t k = 0;
-  for (; k + 8 <= outputs; k += 8) tile.template run<8>(k);
+  for (; k + 8 <= outputs; k += 8) tile.template operator()<8>(k);
   switch (outputs - k) {
-    case 1: return tile.template run<1>(k);
-    case 2: return tile.template run<2>(k);
-    case 3: return tile.template run<3>(k);
-    case 4: return tile.template run<4>(k);
-    case 5: return tile.template run<5>(k);
-    case 6: return tile.template run<6>(k);
-    case 7: return tile.template run<7>(k);
+    case 1: return tile.template operator()<1>(k);
+    case 2: return tile.template operator()<2>(k);
+    case 3: return tile.template operator()<3>(k);
+    case 4: return tile.template operator()<4>(k);
+    case 5: return tile.template operator()<5>(k);
+    case 6: return tile.template operator()<6>(k);
+    case 7: return tile.template operator()<7>(k);
     default: return;
   }
 }
 
 template <class M>
-struct ConvolveTiles {
-  M a, b;  // b padded by zeros
-  ptrdiff_t na, nb;
-  M out;
-  template <int tile>
-  void run(ptrdiff_t k) const {
-    const ptrdiff_t from = k - nb + 1 > 0 ? k - nb + 1 : 0, to = na < k + tile ? na : k + tile;
-    convolve_tile<tile>(a, from, to, b + k, out + k);
-  }
-};
-
-template <class M>
 static inline void convolve_any(M a, ptrdiff_t na, M b, ptrdiff_t nb, M out, M padded) {
   if (na > nb) return convolve_any(b, nb, a, na, out, padded);
-  in_tiles(na + nb - 1, ConvolveTiles<M>{a, pad(b, nb, padded), na, nb, out});
+  const M inside = pad(b, nb, padded);
+  in_tiles(na + nb - 1, [&]<int tile>(ptrdiff_t k) {
+    const ptrdiff_t from = k - nb + 1 > 0 ? k - nb + 1 : 0, to = na < k + tile ? na : k + tile;
+    convolve_tile<tile>(a, from, to, inside + k, out + k);
+  });
 }
 
 template <class M>
-struct CorrelateTiles {
-  M d, u;
-  ptrdiff_t terms;
-  M out;
-  template <int tile>
-  void run(ptrdiff_t k) const {
-    correlate_tile<tile>(d + k, u, terms, out + k);
-  }
-};
-
-template <class M>
 static inline void correlate_any(M d, M u, ptrdiff_t terms, M out, ptrdiff_t outputs) {
-  in_tiles(outputs, CorrelateTiles<M>{d, u, terms, out});
+  in_tiles(outputs, [&]<int tile>(ptrdiff_t k) { correlate_tile<tile>(d + k, u, terms, out + k); });
 }
 
 // A subtree over `groups` bottom groups keeps its message first, then the left and the right subtree.
@@ -321,6 +302,9 @@ static inline void lane_down(M leaf, ptrdiff_t groups, ptrdiff_t most, M tree, M
   descend(leaf, left, l, nl, r, nr);
   descend(leaf + 2 * kGroup * left, right, r, nr, l, nl);
 }
+
+// Leaves in a row, two entries each.
+static inline Leaf leaf_at(const vec* leaves, ptrdiff_t i) { return {leaves[2 * i], leaves[2 * i + 1]}; }
 
 // P(y = 1) from a leaf's weights and the ratio of its downward message.
 static inline vec marginal_of(const Leaf& weight, vec ratio) {

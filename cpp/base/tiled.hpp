@@ -19,6 +19,7 @@ constexpr int kTileRows = kTile / kLanes;
 constexpr double kCentre = 500.0;       // log2 of the largest value of a tile, rounded down
 constexpr double kLeast = -1000.0;      // log2 of the smallest value kept
 constexpr double kUnderflow = -1022.0;
+constexpr double kNothing = kZeroExponent / 2;  // exponents and losses below are those of zero
 constexpr double kSkip = -68.0;         // tile pairs this far (log2) below the smallest output are skipped
 
 struct Tiled {
@@ -101,8 +102,8 @@ static inline void settle_tile(Tiled& x, int tile, vec* v, double exponent, Loss
   }
   x.floor[tile] = loss.floor;
   x.fresh[tile] = loss.fresh;
-  x.lossy |= loss.floor > kZeroExponent / 2;
-  x.has_fresh |= loss.fresh > kZeroExponent / 2;
+  x.lossy |= loss.floor > kNothing;
+  x.has_fresh |= loss.fresh > kNothing;
 }
 
 // A vector of entry(0), ..., entry(length - 1).
@@ -116,6 +117,88 @@ static inline Tiled tiled_of(Worker& worker, int length, const Entry& entry) {
   }
   return out;
 }
+
+// A copy in which nothing has been lost in the current operation.
+static inline Tiled settled_copy(Worker& worker, const Tiled& x) {
+  Tiled out = new_tiled(worker, x.length);
+  std::memcpy(out.value, x.value, sizeof(double) * (size_t)x.tiles() * kTile);
+  std::memcpy(out.exponent, x.exponent, sizeof(double) * (size_t)x.tiles());
+  std::memcpy(out.floor, x.floor, sizeof(double) * (size_t)x.tiles());
+  std::memcpy(out.least, x.least, sizeof(double) * (size_t)x.tiles());
+  fill(out.fresh, x.tiles(), kZeroExponent);
+  out.lossy = x.lossy;
+  return out;
+}
+
+// The power of two that makes the largest entry about 1; kNothing or less: there is none.
+static inline double scale_of(const Tiled& x) {
+  double top = kZeroExponent;
+  for (int t = 0; t < x.tiles(); t++) top = max(top, x.exponent[t]);
+  return top + kCentre;
+}
+// x times 2^-shift.
+static inline void take_out(Tiled& x, double shift) {
+  double* const parts[] = {x.exponent, x.floor, x.fresh};
+  for (double* part : parts)
+    for (int t = 0; t < x.tiles(); t++)
+      if (part[t] > kNothing) part[t] -= shift;
+}
+
+// x(j) *= f(j), tile by tile; factor(j, exponent) gives f(j), f(j + 1), ... of one vector, zero beyond the end of x.
+template <class Factor>
+static inline void multiply_by(Tiled& x, const Factor& factor) {
+  for (int t = 0; t < x.tiles(); t++) {
+    if (x.exponent[t] < kNothing && x.floor[t] < kNothing) continue;
+    double* p = x.value + (ptrdiff_t)t * kTile;
+    vec value[kTileRows], exponent[kTileRows], top = splat(2 * kZeroExponent);
+    vec largest_f = splat(kZeroExponent), least = splat(-kZeroExponent);
+    ivec hidden = {};  // zeros that f does not explain
+    for (int r = 0; r < kTileRows; r++) {
+      vec fe;
+      const vec f = factor(t * kTile + r * kLanes, fe);
+      value[r] = load(p + r * kLanes) * f;
+      const auto zero = value[r] <= 0.0;
+      exponent[r] = zero ? splat(2 * kZeroExponent) : fe;
+      top = max(top, zero ? exponent[r] : fe + exponent_of(value[r]));
+      largest_f = max(largest_f, fe);
+      least = zero ? least : min(least, fe + exponent_of(value[r]));
+      hidden |= zero & (f > 0.0);
+    }
+    // Scaled so that the largest product is near 2^kCentre: a large f on a small entry cannot overflow.
+    const double e = max_lanes(top) - kCentre, tile_exponent = x.exponent[t] + e;
+    Loss loss;
+    if (x.floor[t] > kNothing) loss.floor = x.floor[t] + max_lanes(largest_f) + 1;
+    if (x.fresh[t] > kNothing) loss.fresh = x.fresh[t] + max_lanes(largest_f) + 1;
+    if (!any(hidden)) loss.drop_negligible(x.exponent[t] + min_lanes(least));
+    bool vanished = false;
+    for (int r = 0; r < kTileRows; r++) {
+      const vec shift = exponent[r] - e;
+      vanished |= any((exponent_of(value[r]) + shift < kLeast) & (value[r] > 0.0));
+      const vec half = max(min(shift, splat(1000.0)), splat(-1000.0));
+      value[r] = value[r] * pow2(half) * pow2(max(shift - half, splat(-1022.0)));
+    }
+    if (vanished) loss.add(tile_exponent + kLeast + 1);
+    settle_tile(x, t, value, tile_exponent, loss);
+  }
+}
+
+// A sum of positive terms x y 2^e of any size.
+struct ScaledSum {
+  double value = 0, exponent = kZeroExponent;
+
+  void add(double x, double y, double e) {
+    if (!(x > 0 && y > 0)) return;
+    const double ex = exponent_of(x), ey = exponent_of(y);
+    e += ex + ey;
+    if (e > exponent) {
+      value *= pow2(max(exponent - e, -1023.0));
+      exponent = e;
+    }
+    value += (x * pow2(-ex)) * (y * pow2(-ey)) * pow2(max(e - exponent, -1023.0));
+  }
+  double log2() const { return value > 0 ? exponent + real::log2(value) : kZeroExponent; }
+  double log() const { return value > 0 ? exponent * kLn2High + (exponent * kLn2Low + real::log(value)) : -__builtin_inf(); }
+};
 
 // Two neighbouring pieces of one tile, brought to a common exponent keeping what one tile can hold.
 struct TileSide {
@@ -205,8 +288,8 @@ static inline Segments make_segments(const Tiled& b, double* value, double* smal
       store(q + 15 + r * kLanes, here);
     }
     s.exponent[tiles - J] = e;
-    s.least[tiles - J] = min(e0 > kZeroExponent / 2 ? e0 - e + b.least[J] : 0.0,
-                           e1 > kZeroExponent / 2 ? e1 - e + b.least[J - 1] : 0.0);
+    s.least[tiles - J] = min(e0 > kNothing ? e0 - e + b.least[J] : 0.0,
+                           e1 > kNothing ? e1 - e + b.least[J - 1] : 0.0);
     s.floor[tiles - J] = max(J < tiles ? b.floor[J] : kZeroExponent, J > 0 ? b.floor[J - 1] : kZeroExponent);
     s.fresh[tiles - J] = max(J < tiles ? b.fresh[J] : kZeroExponent, J > 0 ? b.fresh[J - 1] : kZeroExponent);
   }
@@ -246,7 +329,7 @@ static inline void tile_of_convolution(const Tiled& a, const Segments& b, const 
   double smallest = 0;
   Loss loss;
   vec sum[kTileRows] = {};
-  if (top > kZeroExponent / 2) {
+  if (top > kNothing) {
     // Pairs in falling bands of exponents, until the smallest output cannot be changed by what is left.
     double above = __builtin_inf(), band = top + kSkip;
     for (;;) {

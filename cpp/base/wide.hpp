@@ -84,34 +84,22 @@ struct Wide {
 // Each scratch holds max(na, nb) + 2 kPad doubles.
 static inline void convolve_wide(Wide a, Wide b, int first, int last, double* out, double* out_exponent,
                                  double* scratch, double* scratch_exponent) {
-  if (a.length > b.length) {
-    const Wide t = a;
-    a = b;
-    b = t;
-  }
+  if (a.length > b.length) return convolve_wide(b, a, first, last, out, out_exponent, scratch, scratch_exponent);
   const double* v = padded_copy(b.value, b.length, 0.0, scratch);
   const double* e = padded_copy(b.exponent, b.length, kZeroExponent, scratch_exponent);
-  int k = first;
-  for (; last - k > kTileOutputs - kLanes; k += kTileOutputs) {
-    wide_tile<kRows, -1>(a.value, a.exponent, max(0, k - b.length + 1), min(a.length, k + kTileOutputs), v + k, e + k,
-                         out + k - first, out_exponent + k - first);
-    let_signals_through_after(a.length);
-  }
-  for (; k < last; k += kLanes)
-    wide_tile<1, -1>(a.value, a.exponent, max(0, k - b.length + 1), min(a.length, k + kLanes), v + k, e + k,
-                     out + k - first, out_exponent + k - first);
+  in_output_tiles(last - first, a.length, [&]<int rows>(int at) {
+    const int k = first + at;
+    wide_tile<rows, -1>(a.value, a.exponent, max(0, k - b.length + 1), min(a.length, k + rows * kLanes), v + k, e + k,
+                        out + at, out_exponent + at);
+  });
 }
 
 // out[k] = sum_j g[k+j] u[j] for k < count. Reads g, and writes out, up to kTileOutputs - 1 entries beyond.
 static inline void correlate_wide(const double* g, const double* g_exponent, Wide u, double* out, double* out_exponent,
                                   int count) {
-  int k = 0;
-  for (; count - k > kTileOutputs - kLanes; k += kTileOutputs) {
-    wide_tile<kRows, 1>(u.value, u.exponent, 0, u.length, g + k, g_exponent + k, out + k, out_exponent + k);
-    let_signals_through_after(u.length);
-  }
-  for (; k < count; k += kLanes)
-    wide_tile<1, 1>(u.value, u.exponent, 0, u.length, g + k, g_exponent + k, out + k, out_exponent + k);
+  in_output_tiles(count, u.length, [&]<int rows>(int k) {
+    wide_tile<rows, 1>(u.value, u.exponent, 0, u.length, g + k, g_exponent + k, out + k, out_exponent + k);
+  });
 }
 
 // Subtracts the largest exponent from all; returns it, or 0 for the zero vector. Padding up to whole vectors is

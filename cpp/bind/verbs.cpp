@@ -90,6 +90,23 @@ void collect(const Missing& missing, std::vector<PlainRequest>* out) {
   }
 }
 
+// What `solve` finds; None, and what it misses to the list, where there are not enough sums.
+template <class Solve>
+nb::object solved(const Solve& solve, std::vector<PlainRequest>* missing) {
+  try {
+    return nb::cast(solve());
+  } catch (const Missing& m) {
+    collect(m, missing);
+    return nb::none();
+  }
+}
+template <class Solve>
+nb::tuple solved_or_missing(const Solve& solve) {
+  std::vector<PlainRequest> missing;
+  const nb::object found = solved(solve, &missing);
+  return nb::make_tuple(missing, found);
+}
+
 // The solution as plain numbers, or what is missing. Where the first rung is short of sums the next one is asked at
 // the same time what it will need: passes over the variables are dear, sums are cheap.
 nb::tuple solve_sums(ptrdiff_t n, const Known& known, nb::object python_table, const std::string& level) {
@@ -97,34 +114,18 @@ nb::tuple solve_sums(ptrdiff_t n, const Known& known, nb::object python_table, c
   const PythonTable table(std::move(python_table));
   std::vector<PlainRequest> missing;
   std::optional<Sums> untilted;
-  try {
+  const nb::object found = solved([&] {
     untilted = sums.sums(0, 8);
     FlatSolution solution = solve_series(sums, table, *untilted);
-    return nb::make_tuple(missing, array_of(packed(solution)));
-  } catch (const Missing& m) {
-    collect(m, &missing);
-  }
-  if (untilted) {
-    try {
+    return array_of(packed(solution));
+  }, &missing);
+  if (untilted && found.is_none())
+    solved([&] {
       FlatSolution further;
       solve_by_segments(sums, *untilted, table, &further);
-    } catch (const Missing& m) {
-      collect(m, &missing);
-    }
-  }
-  return nb::make_tuple(missing, nb::none());
-}
-
-// What `solve` finds, or the sums that it misses.
-template <class Solve>
-nb::tuple solved_or_missing(const Solve& solve) {
-  std::vector<PlainRequest> missing;
-  try {
-    return nb::make_tuple(missing, solve());
-  } catch (const Missing& m) {
-    collect(m, &missing);
-  }
-  return nb::make_tuple(missing, nb::none());
+      return nb::none();
+    }, &missing);
+  return nb::make_tuple(missing, found);
 }
 
 nb::tuple solve_power_sums(ptrdiff_t n, const Known& known, vector_in coefficients, vector_in rates,

@@ -336,29 +336,20 @@ double MaxPass::smallest_belief(const MaxPass& bounds, bool* missing) const {
 void MaxPass::walk_product(int node) {
   const ClusterView& view = model_.program;
   const size_t a = (size_t)view.a[node], b = (size_t)view.b[node];
-  const MaxCluster &x = clusters_[a], &behind = clusters_[b];
-  const Second y = second_operand(node);
-  const int z = count_[(size_t)node] - x.lo - behind.lo;
+  const MaxCluster &x = clusters_[a], &y = clusters_[b];
+  const Crossing edge = crossing(view, node, K_, model_.log_edges, identity_.data());
+  const std::vector<Term>& terms = terms_[view.op[node]];
+  const int z = count_[(size_t)node] - x.lo - y.lo;
   Best best;
-  Term chosen = {};
-  int split = 0;
-  for (const Term& t : terms_[view.op[node]]) {
-    if (t.out != state_[(size_t)node]) continue;
+  each_way(edge, K_, terms.data(), (int)terms.size(), state_[(size_t)node], 0.0, [&](int from, int to, double w) {
     for (int i = std::max(0, z - y.width + 1); i <= std::min(z, x.width - 1); i++) {
-      if (!best.offer(x.value[(ptrdiff_t)t.x * x.width + i] + y.rows[(ptrdiff_t)t.y * y.width + z - i])) continue;
-      chosen = t;
-      split = i;
+      if (!best.offer(x.value[(ptrdiff_t)from * x.width + i] + (w + y.value[(ptrdiff_t)to * y.width + z - i]))) continue;
+      state_[a] = from;
+      state_[b] = to;
+      count_[a] = x.lo + i;
     }
-  }
-  state_[a] = chosen.x;
-  state_[b] = chosen.y;
-  count_[a] = x.lo + split;
-  count_[b] = behind.lo + z - split;
-  if (!y.table) return;
-  Best most;
-  across(y, K_, [&](int here, int below, double w) {
-    if (here == chosen.y && most.offer(w + behind.value[(ptrdiff_t)below * y.width + z - split])) state_[b] = below;
   });
+  count_[b] = count_[(size_t)node] - count_[a];
 }
 
 void MaxPass::walk_single(int node) {

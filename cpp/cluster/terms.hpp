@@ -84,6 +84,20 @@ static inline void across(const Crossing& c, int K, const Meet& meet) {
         meet(p * columns + r, c.spread ? r : q * columns + r, entry(c.table, c.flip, K, p, q));
 }
 
+// Calls take(x, y, weight) for all states of a product's operands that lead to a state of its own, with the edge's weight, `one`
+// where there is no edge.
+template <class Take>
+static inline void each_way(const Crossing& c, int K, const Term* terms, int count, int state, double one, const Take& take) {
+  for (int i = 0; i < count; i++) {
+    const Term t = terms[i];
+    if (t.out != state) continue;
+    if (!c.table) take(t.x, t.y, one);
+    else across(c, K, [&](int here, int behind, double weight) {
+      if (here == t.y) take(t.x, behind, weight);
+    });
+  }
+}
+
 // The second operand of a product, behind its edge.
 struct Second : Crossing {
   const double* rows;  // (count, width); the operand's own if there is no table

@@ -11,8 +11,6 @@ namespace tallytree::TT_LEVEL {
 
 namespace {
 
-constexpr double kNothing = kZeroExponent / 2;  // exponents and floors below are those of zero
-
 struct Rooms {
   Worker kept, scratch;  // for what stays, and for what is forgotten after every cluster
 };
@@ -68,41 +66,13 @@ void add_row(Tiled& out, const Tiled& x, double log_weight) {
 // Rows with the largest exponent taken out, moved to where they stay; returns it.
 double keep_rows(Worker& w, const Tiled* rows, int states, Tiled*& out) {
   double top = kZeroExponent;
-  for (int s = 0; s < states; s++)
-    for (int t = 0; t < rows[s].tiles(); t++) top = max(top, rows[s].exponent[t]);
-  const double shift = top < kNothing ? 0.0 : top + kCentre;
+  for (int s = 0; s < states; s++) top = max(top, scale_of(rows[s]));
+  const double shift = top < kNothing ? 0.0 : top;
   out = new_rows(w, states);
-  for (int s = 0; s < states; s++) {
-    const Tiled& x = rows[s];
-    Tiled& y = out[s] = new_tiled(w, x.length);
-    std::memcpy(y.value, x.value, sizeof(double) * (size_t)x.tiles() * kTile);
-    for (int t = 0; t < x.tiles(); t++) {
-      y.exponent[t] = x.exponent[t] < kNothing ? kZeroExponent : x.exponent[t] - shift;
-      y.floor[t] = x.floor[t] < kNothing ? kZeroExponent : x.floor[t] - shift;
-      y.fresh[t] = kZeroExponent;
-      y.least[t] = x.least[t];
-    }
-    y.lossy = x.lossy;
-  }
+  for (int s = 0; s < states; s++) take_out(out[s] = settled_copy(w, rows[s]), shift);
   return shift;
 }
 
-// A sum of positive terms x y 2^e of any size, and of what may be missing from it.
-struct ScaledSum {
-  double value = 0, exponent = kZeroExponent, floor = kZeroExponent;
-
-  void add(double x, double y, double e) {
-    if (!(x > 0 && y > 0)) return;
-    const double ex = exponent_of(x), ey = exponent_of(y);
-    e += ex + ey;
-    if (e > exponent) {
-      value *= pow2(max(exponent - e, -1023.0));
-      exponent = e;
-    }
-    value += (x * pow2(-ex)) * (y * pow2(-ey)) * pow2(max(e - exponent, -1023.0));
-  }
-  double log() const { return value > 0 ? exponent * kLn2High + (exponent * kLn2Low + real::log(value)) : -__builtin_inf(); }
-};
 void add_inner_product(ScaledSum& sum, const Tiled& x, const Tiled& y) {
   for (int t = 0; t < x.tiles(); t++) {
     const double e = x.exponent[t] + y.exponent[t];
@@ -111,43 +81,14 @@ void add_inner_product(ScaledSum& sum, const Tiled& x, const Tiled& y) {
   }
 }
 
-// x(k) *= f(lo + k), f given by its logarithms; a tile may be any tile's product with a table.
+// x(k) *= f(lo + k) 2^(-power (lo + k)), f given by its logarithms.
 void multiply_table(Tiled& x, const double* log_f, int lo, int64_t length, double power) {
-  for (int t = 0; t < x.tiles(); t++) {
-    if (x.exponent[t] < kNothing && x.floor[t] < kNothing) continue;
-    double value[kTile], exponent[kTile], top = 2 * kZeroExponent, top_f = kZeroExponent;
-    double* p = x.value + (ptrdiff_t)t * kTile;
-    for (int k = 0; k < kTile; k++) {
-      const int64_t c = (int64_t)lo + t * kTile + k;
-      Split f = c < length && t * kTile + k < x.length ? split(log_f[c]) : Split{0.0, kZeroExponent};
-      if (f.exponent > kNothing) f.exponent -= power * (double)c;
-      value[k] = p[k] * f.value;
-      exponent[k] = f.exponent;
-      top_f = max(top_f, f.exponent);
-      if (value[k] > 0) top = max(top, f.exponent + exponent_of(value[k]));
-    }
-    Loss loss;
-    if (x.floor[t] > kNothing && top_f > kNothing) loss.floor = x.floor[t] + top_f + 1;
-    const double to = top < kNothing ? 0.0 : top - kCentre;
-    vec v[kTileRows] = {};
-    for (int k = 0; k < kTile; k++) {
-      if (!(value[k] > 0)) continue;
-      const double shift = exponent[k] - to;
-      if (exponent_of(value[k]) + shift < kLeast) loss.add(x.exponent[t] + to + kLeast + 1);
-      else v[k / kLanes][k % kLanes] = scale_by(splat(value[k]), shift)[0];
-    }
-    settle_tile(x, t, v, top < kNothing ? 0.0 : x.exponent[t] + to, loss);
-  }
-}
-
-Tiled copy(Worker& w, const Tiled& x) {
-  Tiled* out;
-  const double shift = keep_rows(w, &x, 1, out);
-  for (int t = 0; t < x.tiles(); t++) {
-    if (out->exponent[t] > kNothing) out->exponent[t] += shift;
-    if (out->floor[t] > kNothing) out->floor[t] += shift;
-  }
-  return *out;
+  const ptrdiff_t end = length - lo < x.length ? length - lo : x.length;
+  multiply_by(x, [&](int j, vec& e) {
+    const vec f = exp_split_or_zero(load_up_to(log_f + lo + j, end - j, -__builtin_inf()), e);
+    for (int l = 0; l < kLanes; l++) e[l] -= e[l] > kNothing ? power * (double)(lo + j + l) : 0.0;
+    return f;
+  });
 }
 
 // The tilt of a vertex's state, and of the table of a set, as powers of two.
@@ -255,7 +196,7 @@ void table_up(ClusterItem& item, ClusterWorker& worker, int node) {
   const double* log_f = item.tables + item.offset[set];
   Tiled* rows = new_rows(w.scratch, states);
   for (int s = 0; s < states; s++) {
-    rows[s] = copy(w.scratch, values(x)[s]);
+    rows[s] = settled_copy(w.scratch, values(x)[s]);
     multiply_table(rows[s], log_f, x.lo, item.offset[set + 1] - item.offset[set], table_power(item, set));
     if (!item.program->top[set]) continue;
     ScaledSum sum;
@@ -401,7 +342,7 @@ void table_down(ClusterItem& item, ClusterWorker& worker, int node) {
   Tiled* rows = new_rows(w.scratch, states);
   for (int s = 0; s < states; s++) {
     const Tiled& g = adjoints(c)[s];
-    rows[s] = item.program->top[set] ? tiled_of(w.scratch, x.width, [](int) { return 1.0; }) : copy(w.scratch, g);
+    rows[s] = item.program->top[set] ? tiled_of(w.scratch, x.width, [](int) { return 1.0; }) : settled_copy(w.scratch, g);
     if (item.program->top[set])
       for (int t = 0; t < rows[s].tiles(); t++) {
         if (g.exponent[0] < kNothing) rows[s].exponent[t] = kZeroExponent, fill(rows[s].value + t * kTile, kTile, 0.0);
@@ -504,22 +445,14 @@ void draw_product(const ClusterItem& item, Worker& w, int node, double uniform, 
   Way* ways = reinterpret_cast<Way*>(arena_take(w.arena, (size_t)(K * K * K + 1)));
   int n = 0;
   Choice choice(w, width * K * K + 1);
-  const auto meet = [&](int from, int to, double log_weight) {
+  each_way(edge, K, terms.list, terms.count, state[node], 0.0, [&](int from, int to, double log_weight) {
     const Split t = split(log_weight);
     if (t.exponent < kNothing) return;
     ways[n++] = {from, to};
     const Tiled &p = values(x)[from], &q = values(y)[to];
     for (int i = first; i <= last; i++)
       choice.add(p.value[i] * t.value, q.value[z - i], p.exponent[i / kTile] + q.exponent[(z - i) / kTile] + t.exponent);
-  };
-  for (int i = 0; i < terms.count; i++) {
-    const Term t = terms.list[i];
-    if (t.out != state[node]) continue;
-    if (!edge.table) meet(t.x, t.y, 0.0);
-    else across(edge, K, [&](int here, int behind, double log_weight) {
-      if (here == t.y) meet(t.x, behind, log_weight);
-    });
-  }
+  });
   const int drawn = choice.pick(uniform);
   state[a] = ways[drawn / width].x;
   state[b] = ways[drawn / width].y;

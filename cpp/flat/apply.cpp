@@ -6,7 +6,7 @@
 // where `shift` is the part of the direction that moves all variables alike and is counted in the table.
 #include "base/deviation.hpp"
 #include "base/real.hpp"
-#include "flat/kernels.hpp"
+#include "flat/leave_one_out.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -54,23 +54,11 @@ struct LeafSums {
 
 template <bool with_slope>
 LeafSums sums_at(const FlatPieceView& piece, const double* wave_re, const double* wave_im, double p, double q) {
-  vec off = vec{}, on = vec{}, slope_off = vec{}, slope_on = vec{};
-  for (int m = 0; m < piece.frequencies; m += kLanes) {
-    const vec c = load(piece.cos_w + m), s = load(piece.sin_w + m), re = load(wave_re + m), im = load(wave_im + m);
-    const vec x = q + p * c, y = p * s, inv = 1.0 / (x * x + y * y);
-    const vec gr = (re * x + im * y) * inv, gi = (im * x - re * y) * inv;  // G / (q + p e^{iw})
-    off += gr;
-    on += gr * c - gi * s;
-    if constexpr (with_slope) {
-      // times p q (e^{iw} - 1) / (q + p e^{iw})
-      const vec kr = (p * q) * ((c - 1.0) * x + s * y) * inv, ki = (p * q) * (s * x - (c - 1.0) * y) * inv;
-      const vec lr = gr * kr - gi * ki, li = gr * ki + gi * kr;
-      slope_off += lr;
-      slope_on += lr * c - li * s;
-    }
-  }
-  const double d0 = sum_lanes(off), d1 = sum_lanes(on);
-  return {d0, d1, with_slope ? sum_lanes(slope_off) / d0 - sum_lanes(slope_on) / d1 : 0};
+  LeaveOneOut<with_slope> sum;
+  for (int m = 0; m < piece.frequencies; m += kLanes)
+    sum.add(p, q, load(piece.cos_w + m), load(piece.sin_w + m), load(wave_re + m), load(wave_im + m));
+  const double d0 = sum_lanes(sum.off), d1 = sum_lanes(sum.on);
+  return {d0, d1, with_slope ? sum_lanes(sum.slope_off) / d0 - sum_lanes(sum.slope_on) / d1 : 0};
 }
 
 // Calls take(lane, p, q) for the leaves of a split piece whose deviations are not small.
@@ -135,11 +123,7 @@ inline vec log_sum_exp(const vec* x, int count) {
 
 // log P(y = 1) and log P(y = 0) under the posterior: in a piece the log-odds are T = t + log r, so its shares are
 // log w - softplus(-T) and log w - softplus(T); every variable off, or on, adds to one side only.
-struct Sides {
-  vec on, off;
-};
-
-Sides mixture_sides(const FlatMixtureView& mixture, vec nu) {
+Leaf mixture_sides(const FlatMixtureView& mixture, vec nu) {
   vec on[kMaxPieces + 1], off[kMaxPieces + 1];
   const int count = mixture.pieces;
   for (int j = 0; j < count; j++) {
@@ -152,7 +136,7 @@ Sides mixture_sides(const FlatMixtureView& mixture, vec nu) {
   }
   on[count] = splat(mixture.log_all_on);
   off[count] = splat(mixture.log_all_off);
-  return {log_sum_exp(on, count + 1), log_sum_exp(off, count + 1)};
+  return {log_sum_exp(off, count + 1), log_sum_exp(on, count + 1)};
 }
 
 }  // namespace
@@ -206,7 +190,7 @@ static inline void over_messages(const double* nu, ptrdiff_t n, const FlatMixtur
       odds = (x + tilt) + log_r;
       message = log_r + tilt;
     } else {
-      const Sides s = mixture_sides(mixture, x);
+      const Leaf s = mixture_sides(mixture, x);
       odds = s.on - s.off;
       message = odds - x;
     }

@@ -26,7 +26,6 @@ namespace {
 constexpr ptrdiff_t kSafeFactors = 512;  // factors in (1, 2] that multiply without overflow
 constexpr double kTiny = 1e-280;         // the smallest Z that has a logarithm
 
-Leaf leaf_at(const vec* leaves, ptrdiff_t i) { return {leaves[2 * i], leaves[2 * i + 1]}; }
 Leaf swapped(const Leaf& a, bool zeros) { return zeros ? Leaf{a.on, a.off} : a; }
 
 // The messages of up to one register of models; M is vec* or Dual.
@@ -194,11 +193,7 @@ void tangent_direct(const DirectRows& in, ptrdiff_t n, double* scratch, DirectTo
   if (in.change[0]) {
     s.pass_down();
     to_rows(in.change, in.models, n, [&](ptrdiff_t i) {
-      const Leaf w = s.weight[i], d = s.message(s.leaf.value, i), d1 = s.message(s.leaf.change, i);
-      const vec on = w.on * (d.on * inverse), off = w.off * (d.off * inverse);
-      const vec cross = (w.on * (d1.on * inverse)) * off - (w.off * (d1.off * inverse)) * on;
-      const vec spread = on * off;
-      return (spread > 0.0 ? spread * s.direction[i] : vec{}) + cross;
+      return change_of_marginal(s.weight[i], s.message(s.leaf.value, i), s.message(s.leaf.change, i), z, s.direction[i]);
     });
   }
   for (int l = 0; l < in.models; l++) totals[l] = {s.log_mean(z, l), z[l], 0, 0};

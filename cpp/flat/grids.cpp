@@ -1,10 +1,9 @@
 // How finely a spectrum is sampled: its roots of unity, to the last bit, and how far its series have to go.
 #include <array>
-#include <atomic>
 #include <cmath>
-#include <memory>
 #include <vector>
 
+#include "base/once.hpp"
 #include "flat/flat.hpp"
 
 namespace tallytree {
@@ -52,15 +51,10 @@ struct Roots {
   }
 };
 
-// Made when first asked for, and kept: the models of a batch share a few periods. Who comes second throws its own away.
+// Kept: the models of a batch share a few periods.
 const Roots& kept_roots(ptrdiff_t period) {
   static std::atomic<const Roots*> all[kKept] = {};
-  std::atomic<const Roots*>& place = all[period];
-  if (const Roots* known = place.load(std::memory_order_acquire)) return *known;
-  auto made = std::make_unique<const Roots>(period);
-  const Roots* before = nullptr;
-  if (place.compare_exchange_strong(before, made.get(), std::memory_order_acq_rel)) return *made.release();
-  return *before;
+  return made_once(all[period], [&] { return std::make_unique<const Roots>(period); });
 }
 
 }  // namespace

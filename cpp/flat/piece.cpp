@@ -6,9 +6,9 @@
 // over dG_m, its change A_1 / d_p(1) - A_0 / d_p(0) along every direction are sampled at the same leaves.
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 
 #include "base/constants.hpp"
+#include "base/once.hpp"
 #include "flat/flat.hpp"
 
 namespace tallytree {
@@ -245,29 +245,25 @@ namespace {
 
 constexpr int kSumsAtOnce = 4;  // sums under way at once hide the latency of an addition
 
-std::vector<double> cosines_of(int count) {
-  std::vector<double> cosine((size_t)(4 * count));
+using Cosines = std::vector<double>;
+
+std::unique_ptr<Cosines> cosines_of(int count) {
+  auto made = std::make_unique<Cosines>((size_t)(4 * count));
+  Cosines& cosine = *made;
   for (int i = 0; i <= count; i++) {
     const double c = i < count ? std::cos(kPi * i / (2 * count)) : 0.0;
     cosine[(size_t)i] = c;
     cosine[(size_t)(2 * count - i)] = cosine[(size_t)((2 * count + i) % (4 * count))] = -c;
     cosine[(size_t)((4 * count - i) % (4 * count))] = c;
   }
-  return cosine;
+  return made;
 }
-
-// One table per number of nodes, made when it is first asked for and never changed.
-struct Cosines {
-  std::once_flag made[kMaxNodes + kMoreNodes + 1];
-  std::vector<double> table[kMaxNodes + kMoreNodes + 1];
-};
 
 }  // namespace
 
 const double* chebyshev_cosines(int count) {
-  static Cosines all;
-  std::call_once(all.made[count], [&] { all.table[count] = cosines_of(count); });
-  return all.table[count].data();
+  static std::atomic<Cosines*> all[kMaxNodes + kMoreNodes + 1] = {};
+  return made_once(all[count], [&] { return cosines_of(count); }).data();
 }
 
 void chebyshev_fit(const double* value, int count, double* series) {

@@ -50,13 +50,10 @@ struct Product {
   vec log_size() const { return log(abs(value)) + lost / value; }
 };
 
-struct Sides {
-  vec on, off;  // sum_j a_j r_j W_j / g_ij and sum_j a_j W_j / g_ij, W_j the product of all factors of term j
-};
-
-inline Sides sides(const PowerForm& powers, const Leaf& leaf, vec t) {
-  if (powers.terms == 1) return {splat(powers.on[0]), splat(powers.off[0])};  // 1 / g is common to both
-  Sides s = {vec{}, vec{}};
+// sum_j a_j r_j W_j / g_ij and sum_j a_j W_j / g_ij, W_j the product of all factors of term j.
+inline Leaf sides(const PowerForm& powers, const Leaf& leaf, vec t) {
+  if (powers.terms == 1) return {splat(powers.off[0]), splat(powers.on[0])};  // 1 / g is common to both
+  Leaf s = {vec{}, vec{}};
   for (int j = 0; j < powers.terms; j++) {
     const vec inverse = powers.rate[j] == 1.0 ? splat(1.0) : 1.0 / factor(leaf, t, powers.rate[j]).value;
     s.on += powers.on[j] * inverse;
@@ -132,8 +129,8 @@ static inline void over_leaves(const double* nu, ptrdiff_t n, const PowerForm& p
 
 void power_answers(const double* nu, ptrdiff_t n, const PowerForm& powers, bool marginals, double* out) {
   if (!marginals)
-    return over_leaves(nu, n, powers, out, [](const Leaf&, const Sides& s) { return log(s.on / s.off); });
-  over_leaves(nu, n, powers, out, [](const Leaf& leaf, const Sides& s) {
+    return over_leaves(nu, n, powers, out, [](const Leaf&, const Leaf& s) { return log(s.on / s.off); });
+  over_leaves(nu, n, powers, out, [](const Leaf& leaf, const Leaf& s) {
     const vec on = leaf.on * s.on;
     return on / (on + leaf.off * s.off);
   });

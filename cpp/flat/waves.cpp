@@ -2,7 +2,7 @@
 // functions, and the two leave-one-out sums.
 #include "base/real.hpp"
 #include "base/deviation.hpp"
-#include "flat/kernels.hpp"
+#include "flat/leave_one_out.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -147,30 +147,17 @@ void leave_one_out(const double* p, const double* q, int count, const double* re
                    const double* error, const double* cos_w, const double* sin_w, int count_w, double* off, double* on,
                    double* out_error, double* slope) {
   const auto at_nodes = [&]<bool with_slope>(int j) {
-    const vec pj = load(p + j), qj = load(q + j), pq = pj * qj;
-    vec d0 = vec{}, d1 = vec{}, err = vec{}, slope0 = vec{}, slope1 = vec{};
+    const vec pj = load(p + j), qj = load(q + j);
+    LeaveOneOut<with_slope> sum;
+    vec err = vec{};
     for (int m = 0; m < count_w; m++) {
-      const vec x = qj + pj * cos_w[m], y = pj * sin_w[m];
-      const vec inv = 1.0 / (x * x + y * y);
-      // G / (x + i y)
-      const vec gr = (re[m] * x + im[m] * y) * inv, gi = (im[m] * x - re[m] * y) * inv;
-      d0 += gr;
-      d1 += gr * cos_w[m] - gi * sin_w[m];
-      // 1 / |x + i y| <= (1 + 1 / |.|^2) / 2 needs no root
-      err += error[m] * (0.5 + 0.5 * inv);
-      if constexpr (with_slope) {
-        // times p q (e^{iw} - 1) / (x + i y)
-        const double c = cos_w[m] - 1.0, s = sin_w[m];
-        const vec kr = pq * (c * x + s * y) * inv, ki = pq * (s * x - c * y) * inv;
-        const vec lr = gr * kr - gi * ki, li = gr * ki + gi * kr;
-        slope0 += lr;
-        slope1 += lr * cos_w[m] - li * sin_w[m];
-      }
+      const vec inverse = sum.add(pj, qj, cos_w[m], sin_w[m], re[m], im[m]);
+      err += error[m] * (0.5 + 0.5 * inverse);  // 1 / |.| <= (1 + 1 / |.|^2) / 2 needs no root
     }
-    store(off + j, d0);
-    store(on + j, d1);
+    store(off + j, sum.off);
+    store(on + j, sum.on);
     store(out_error + j, err);
-    if constexpr (with_slope) store(slope + j, slope0 / d0 - slope1 / d1);
+    if constexpr (with_slope) store(slope + j, sum.slope_off / sum.off - sum.slope_on / sum.on);
   };
   for (int j = 0; j < count; j += kLanes)
     if (slope) at_nodes.template operator()<true>(j);

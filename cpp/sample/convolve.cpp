@@ -2,8 +2,7 @@
 //
 // Multiplying entry i by exp(-s i) on both sides multiplies entry k of the result by exp(-s k). Near a slope at which
 // both peaks add up to k nothing underflows. Entries in holes that no slope reaches are summed one by one.
-#include "base/real.hpp"
-#include "base/elementary.hpp"
+#include "base/convolve.hpp"
 #include "sample/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -12,11 +11,7 @@ namespace {
 
 constexpr double kReach = 340.0;     // nats below the peak that are kept: products of two such numbers stay normal
 constexpr double kFloor = 1.1e-126;  // exp(-290): entries above it lose less than 2^-60 of themselves to the cut
-constexpr int kChunk = 4 * kLanes;
 const double kInf = __builtin_inf();
-
-ptrdiff_t larger(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
-ptrdiff_t smaller(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
 
 struct Scaled {
   ptrdiff_t first, length;  // the part within reach of the peak
@@ -47,26 +42,12 @@ Scaled scale(const double* values, ptrdiff_t n, double slope, double* out) {
   return {first, length, top};
 }
 
-// c[k - from] = sum_i x[i] y[k - i] for k = from..to; y is surrounded by kChunk zeros on both sides.
+// c[k - from] = sum_i x[i] y[k - i] for k = from..to; y is surrounded by kTileOutputs zeros on both sides.
 void direct_sums(const double* x, ptrdiff_t nx, const double* y, ptrdiff_t ny, ptrdiff_t from, ptrdiff_t to, double* c) {
-  for (ptrdiff_t k = from; k <= to; k += kChunk) {
-    const ptrdiff_t low = larger(0, k - ny + 1), high = smaller(nx - 1, k + kChunk - 1);
-    vec s0 = vec{}, s1 = vec{}, s2 = vec{}, s3 = vec{};
-    for (ptrdiff_t i = low; i <= high; i++) {
-      const vec xi = splat(x[i]);
-      const double* at = y + (k - i);
-      s0 += xi * load(at);
-      s1 += xi * load(at + kLanes);
-      s2 += xi * load(at + 2 * kLanes);
-      s3 += xi * load(at + 3 * kLanes);
-    }
-    double all[kChunk];
-    store(all, s0);
-    store(all + kLanes, s1);
-    store(all + 2 * kLanes, s2);
-    store(all + 3 * kLanes, s3);
-    const ptrdiff_t count = smaller(kChunk, to - k + 1);
-    std::memcpy(c + (k - from), all, (size_t)count * sizeof(double));
+  for (ptrdiff_t k = from; k <= to; k += kTileOutputs) {
+    double all[kTileOutputs];
+    accumulate_tile<kRows, -1>(x, (int)max(ptrdiff_t{0}, k - ny + 1), (int)min(nx, k + kTileOutputs), y + k, all);
+    std::memcpy(c + (k - from), all, (size_t)min(ptrdiff_t{kTileOutputs}, to - k + 1) * sizeof(double));
   }
 }
 
@@ -97,7 +78,7 @@ double slope_through(const double* a, ptrdiff_t na, const double* b, ptrdiff_t n
 
 // log sum exp of one entry; -inf where no pair is possible.
 double entry(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, ptrdiff_t k, double* terms) {
-  const ptrdiff_t low = larger(0, k - nb + 1), high = smaller(na - 1, k), n = high - low + 1;
+  const ptrdiff_t low = max(ptrdiff_t{0}, k - nb + 1), high = min(na - 1, k), n = high - low + 1;
   double top = -kInf;
   for (ptrdiff_t i = 0; i < n; i++) {
     terms[i] = a[low + i] + b[k - low - i];
@@ -120,15 +101,10 @@ bool has_zero(const double* values, ptrdiff_t n) {
 
 void log_convolve(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, ptrdiff_t first, ptrdiff_t last,
                   double* out, double* scratch) {
-  if (na < nb) {
-    const double* t = a;
-    a = b, b = t;
-    const ptrdiff_t n = na;
-    na = nb, nb = n;
-  }
+  if (na < nb) return log_convolve(b, nb, a, na, first, last, out, scratch);
   const ptrdiff_t count = last - first + 1;
   const double open = __builtin_nan("");  // marks entries that are still to be found
-  double *x = scratch, *y = x + nb + kLanes, *c = y + na + 3 * kChunk;
+  double *x = scratch, *y = x + nb + kLanes, *c = y + na + 3 * kTileOutputs;
   double top_a = -kInf, top_b = -kInf;
   for (ptrdiff_t i = 0; i < na; i++) top_a = a[i] > top_a ? a[i] : top_a;
   for (ptrdiff_t i = 0; i < nb; i++) top_b = b[i] > top_b ? b[i] : top_b;
@@ -139,14 +115,14 @@ void log_convolve(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, 
   ptrdiff_t from = first, to = last, left = count;
   double slope = 0.0;
   while (left > 0) {
-    for (int j = 0; j < kChunk; j++) y[j] = 0.0;
-    const Scaled sb = scale(b, nb, slope, x), sa = scale(a, na, slope, y + kChunk);
-    for (int j = 0; j < 2 * kChunk; j++) y[kChunk + sa.length + j] = 0.0;
+    for (int j = 0; j < kTileOutputs; j++) y[j] = 0.0;
+    const Scaled sb = scale(b, nb, slope, x), sa = scale(a, na, slope, y + kTileOutputs);
+    for (int j = 0; j < 2 * kTileOutputs; j++) y[kTileOutputs + sa.length + j] = 0.0;
     const ptrdiff_t shift = sa.first + sb.first;
-    const ptrdiff_t begin = larger(from, shift), end = smaller(to, shift + sa.length + sb.length - 2);
+    const ptrdiff_t begin = max(from, shift), end = min(to, shift + sa.length + sb.length - 2);
     ptrdiff_t covered = 0;
     if (begin <= end) {
-      direct_sums(x, sb.length, y + kChunk, sa.length, begin - shift, end - shift, c);
+      direct_sums(x, sb.length, y + kTileOutputs, sa.length, begin - shift, end - shift, c);
       for (ptrdiff_t k = begin; k <= end; k++) {
         if (out[k - first] == out[k - first] || !(c[k - begin] > kFloor)) continue;
         out[k - first] = real::log(c[k - begin]) + (sa.top + sb.top) + slope * (double)k;
@@ -155,10 +131,10 @@ void log_convolve(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, 
     }
     left -= covered;
     if (left && zeros) {  // tell impossible counts from those that the cut has lost
-      for (int j = 0; j < kChunk; j++) y[j] = y[kChunk + na + j] = y[2 * kChunk + na + j] = 0.0;
-      for (ptrdiff_t i = 0; i < na; i++) y[kChunk + i] = a[i] > -kInf;
+      for (int j = 0; j < kTileOutputs; j++) y[j] = y[kTileOutputs + na + j] = y[2 * kTileOutputs + na + j] = 0.0;
+      for (ptrdiff_t i = 0; i < na; i++) y[kTileOutputs + i] = a[i] > -kInf;
       for (ptrdiff_t i = 0; i < nb; i++) x[i] = b[i] > -kInf;
-      direct_sums(x, nb, y + kChunk, na, first, last, c);
+      direct_sums(x, nb, y + kTileOutputs, na, first, last, c);
       for (ptrdiff_t k = 0; k < count; k++)
         if (out[k] != out[k] && c[k] < 0.5) out[k] = -kInf, left--;
       zeros = false;

@@ -7,6 +7,7 @@
 
 #include "base/constants.hpp"
 #include "base/parallel.hpp"
+#include "base/sigmoid.hpp"
 
 namespace tallytree {
 
@@ -58,9 +59,8 @@ void SampleTree::bound(const SampleTreeInput& in) {
       high_[id] = low_[id] + start_[id + 1] - start_[id];
       if (in.windowed) mean[id] = (double)forced_[id];
       for (int64_t i = start_[id]; in.windowed && i < start_[id + 1]; i++) {
-        const double small = std::exp(-std::fabs(nu_[i])), p = (nu_[i] > 0 ? 1.0 : small) / (1.0 + small);
-        mean[id] += p;
-        variance[id] += small / ((1.0 + small) * (1.0 + small));
+        mean[id] += sigmoid(nu_[i]);
+        variance[id] += spread(nu_[i]);
       }
     } else {
       const int64_t a = left_[id - blocks_], b = right_[id - blocks_];

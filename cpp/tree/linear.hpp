@@ -120,16 +120,24 @@ static inline void write_message(TreeItem& item, int32_t leaf, const double* d, 
   }
 }
 
-// The posterior log-distribution of a node's count, log(up) + log(down) - log <up, down>: log_product(k, valid) gives the first
-// two for `valid` counts from k on.
-template <class LogProduct>
-static inline void write_beliefs(TreeItem& item, int32_t i, const LogProduct& log_product) {
+// The posterior log-distribution of a node's count, log(up) + log(down) - log <up, down>, where it is wanted; so many entries
+// share an exponent, if they have any.
+static inline void write_beliefs(TreeItem& item, int32_t i, int tile) {
+  if (!item.log_beliefs || item.tree->table_offset[i] < 0) return;
   const Message u = item.up[i], d = item.down[i];
   double* out = item.log_beliefs + item.tree->table_offset[i];
   const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
+  const auto exponent = [&](int k) {
+    return u.exponent ? u.exponent[(k - u.lo) / tile] + d.exponent[(k - d.lo) / tile] : 0.0;
+  };
+  double top = 2 * kZeroExponent;  // taken out, so that logarithms of counts that matter are not large
+  for (int k = lo; k < hi; k++) top = max(top, exponent(k));
   double largest = -__builtin_inf(), sum = 0;
   for (int k = lo; k < hi; k += kLanes) {
-    const vec x = log_product(k, min(kLanes, hi - k));
+    const int valid = min(kLanes, hi - k);
+    vec e = {};
+    for (int l = 0; l < valid; l++) e[l] = exponent(k + l) - top;
+    const vec x = e * kLn2 + (log(load_part(u.value + k - u.lo, valid, 0.0)) + log(load_part(d.value + k - d.lo, valid, 0.0)));
     store_up_to(out + k, x, hi - k);
     largest = max(largest, max_lanes(x));
   }

@@ -188,10 +188,7 @@ void linear_down(TreeItem& item, Worker& worker, int32_t i) {
   NodeNotes& note = item.notes[i];
   const Message d = item.down[i];
   double* f = scratch_part(worker, 0);
-  if (item.log_beliefs && tree.table_offset[i] >= 0)
-    write_beliefs(item, i, [u = item.up[i], d](int k, int valid) {
-      return log(load_part(u.value + k - u.lo, valid, 0.0)) + log(load_part(d.value + k - d.lo, valid, 0.0));
-    });
+  write_beliefs(item, i, 1);
 
   const int32_t l = tree.left[i], r = tree.right[i];
   const UpView a(item, l), b(item, r);

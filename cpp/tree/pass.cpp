@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "base/constants.hpp"
+#include "base/sigmoid.hpp"
 #include "tree/spectral_blocks.hpp"
 
 namespace tallytree {
@@ -16,12 +17,6 @@ constexpr size_t kGroupsPerTask = 16;
 
 bool is_linear(KernelName name) {
   return name == KernelName::direct || name == KernelName::fft || name == KernelName::waves;
-}
-
-// P (1 - P) of log-odds t: what an error of these makes of the probability. 0 for infinite ones, NaN counted as such.
-double spread_of(double t) {
-  const double e = std::exp(-std::fabs(t));
-  return e > 0 ? e / ((1 + e) * (1 + e)) : 0;
 }
 
 struct TreeMethod {
@@ -192,7 +187,7 @@ double Solver::bound(bool messages, double* of_probabilities) const {
   for (const int32_t d : tree.loose())
     if (f.parent[d] >= 0)
       include(item.leaf_bound[d], item.leaf_amplification[d], item.messages[d],
-              spread_of(item.nu[d] + item.messages[d]));
+              spread(item.nu[d] + item.messages[d]));
   for (int32_t i = 0; i < f.inner; i++) {
     const NodeNotes& note = item.notes[i];
     if (f.left[i] < 0) include(note.block_bound, note.block_amplification, note.block_message, 0.25);

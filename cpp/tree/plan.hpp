@@ -1,12 +1,12 @@
 // What is worth keeping between passes over one tree: its analysis, FFT plans, and memory.
 #pragma once
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <vector>
 
 #include "tree/blocks.hpp"
 #include "base/fork_gate.hpp"
+#include "base/once.hpp"
 #include "base/workspace.hpp"
 
 namespace tallytree {
@@ -61,12 +61,7 @@ class TreePlan {
   const CountTree& tree() const { return tree_; }
   // The tree with subtrees taken out that are solved as a whole; made when first asked for.
   const BlockTree& carved(bool waves, bool blocks) {
-    std::atomic<BlockTree*>& place = carved_[waves][blocks];
-    BlockTree* found = place.load(std::memory_order_acquire);
-    if (found) return *found;
-    auto made = std::make_unique<BlockTree>(tree_, waves, blocks);  // of threads that make it at the same time one succeeds
-    if (place.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) return *made.release();
-    return *found;
+    return made_once(carved_[waves][blocks], [&] { return std::make_unique<BlockTree>(tree_, waves, blocks); });
   }
   PlanCache* fft_plans() { return fft_plans_.get(); }
 

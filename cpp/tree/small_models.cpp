@@ -93,15 +93,11 @@ struct SmallPass : SmallTree<M> {
 
 // The change of P(y = 1); free leaves have no message from above.
 vec leaf_change(const SmallPass<Dual>& s, ptrdiff_t d, vec direction) {
-  const vec off_weight = s.up[d].value[0], on_weight = s.up[d].value[1];
+  const Leaf weight = leaf_at(s.up[d].value, 0);
   const bool free = s.f.parent[d] < 0;
-  const vec one = splat(1.0);
-  const vec d0 = free ? one : s.down[d].value[0], d1 = free ? one : s.down[d].value[1];
-  const vec e0 = free ? vec{} : s.down[d].change[0], e1 = free ? vec{} : s.down[d].change[1];
-  const vec inverse = 1.0 / (off_weight * d0 + on_weight * d1);
-  const vec on = on_weight * (d1 * inverse), off = off_weight * (d0 * inverse), spread = on * off;
-  const vec cross = (on_weight * (e1 * inverse)) * off - (off_weight * (e0 * inverse)) * on;
-  return (spread > 0.0 ? spread * direction : vec{}) + cross;
+  const Leaf down = free ? Leaf{splat(1.0), splat(1.0)} : leaf_at(s.down[d].value, 0);
+  const Leaf change = free ? Leaf{vec{}, vec{}} : leaf_at(s.down[d].change, 0);
+  return change_of_marginal(weight, down, change, weight.off * down.off + weight.on * down.on, direction);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 // c shifts them by at most <|e|, g> / Z, g = f . down, and what it does to derivatives is <|e|, |g'|> / Z; an error e' of c' shifts
 // derivatives by <|e'|, g> / Z. On the way down the roles of up and down are exchanged. Transforms err
 // independently: their squares add up. Mass cut off, or lost by underflow, counts with the largest possible down value.
+#include "base/deviation.hpp"
 #include "base/fft_merge.hpp"
 #include "base/tails.hpp"
 #include "tree/kernels.hpp"
@@ -263,15 +264,13 @@ Settled settle(const DualView& own, double* d, double* d1) {
   return {overlap, factor};
 }
 
-// P(y = 1) = p d(1) / Z moves by p q (v d(0) d(1) + d'(1) d(0) - d'(0) d(1)) / Z^2; a fixed variable stays.
+// A fixed variable stays.
 void finish_leaf(TangentItem& item, int32_t leaf, const DualView& own, const double* d, const double* d1,
                  double overlap) {
   if (!item.change) return;
   item.change[leaf] = 0;
   if (own.length < 2) return;
-  const double inverse = 1 / overlap, on = own.value[1] * (d[1] * inverse), off = own.value[0] * (d[0] * inverse);
-  const double cross = own.value[1] * (d1[1] * inverse) * off - own.value[0] * (d1[0] * inverse) * on;
-  item.change[leaf] = (on * off > 0 ? on * off * item.v[leaf] : 0.0) + cross;
+  item.change[leaf] = change_of_marginal<double>({own.value[0], own.value[1]}, {d[0], d[1]}, {d1[0], d1[1]}, overlap, item.v[leaf]);
 }
 
 void down_to(TangentItem& item, Worker& worker, int32_t i, int32_t child, const Gradient& g, const Child& c,

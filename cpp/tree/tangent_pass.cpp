@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "base/constants.hpp"
+#include "base/sigmoid.hpp"
 #include "tree/pass.hpp"
 
 namespace tallytree {
@@ -92,10 +93,8 @@ double solve_pair(const Kernels& kernels, TreePlan& plan, const Pairs& pairs, si
   item.plans = plan.fft_plans();
   for (int32_t d = 0; d < tree.leaves(); d++)
     if (std::isfinite(item.nu[d])) item.direction_limit += std::fabs(item.v[d]);
-  for (const int32_t d : tree.free()) {  // variables outside all groups
-    const double e = std::exp(-std::fabs(item.nu[d])), spread = e / ((1 + e) * (1 + e));
-    if (item.change) item.change[d] = spread > 0 ? spread * item.v[d] : 0.0;
-  }
+  for (const int32_t d : tree.free())  // variables outside all groups
+    if (item.change) item.change[d] = spread(item.nu[d]) > 0 ? spread(item.nu[d]) * item.v[d] : 0.0;
   double bound = kInfinity;
   const int first = pairs.in.direct || tree.leaves() < kDirectMost ? 1 : 0;
   const int last = pairs.in.direct || tree.leaves() <= kDirectAtMost ? 1 : 0;

@@ -44,54 +44,15 @@ struct TiledUp {
   TiledUp(const TiledUp&) = delete;
 };
 
-// x(k) *= f(lo + k), tile by tile.
 static void multiply_table(const TreeItem& item, int32_t i, int lo, Tiled& x) {
-  for (int t = 0; t < x.tiles(); t++) {
-    double* p = x.value + (ptrdiff_t)t * kTile;
-    vec value[kTileRows], exponent[kTileRows], top = splat(2 * kZeroExponent);
-    vec largest_f = splat(kZeroExponent), least = splat(-kZeroExponent);
-    ivec hidden = {};  // zeros that the table does not explain
-    for (int r = 0; r < kTileRows; r++) {
-      const int j = t * kTile + r * kLanes;
-      vec fe;
-      const vec f = exp_split_or_zero(log_table(item, i, lo + j, x.length - j), fe);
-      value[r] = load(p + r * kLanes) * f;
-      const auto zero = value[r] <= 0.0;
-      exponent[r] = zero ? splat(2 * kZeroExponent) : fe;
-      top = max(top, zero ? exponent[r] : fe + exponent_of(value[r]));
-      largest_f = max(largest_f, fe);
-      least = zero ? least : min(least, fe + exponent_of(value[r]));
-      hidden |= zero & (f > 0.0);
-    }
-    // Scaled so that the largest product is near 2^kCentre: a large f on a small entry cannot overflow.
-    const double e = max_lanes(top) - kCentre, tile_exponent = x.exponent[t] + e;
-    Loss loss;
-    if (x.floor[t] > kZeroExponent / 2) loss.floor = x.floor[t] + max_lanes(largest_f) + 1;
-    if (x.fresh[t] > kZeroExponent / 2) loss.fresh = x.fresh[t] + max_lanes(largest_f) + 1;
-    if (!any(hidden)) loss.drop_negligible(x.exponent[t] + min_lanes(least));
-    bool vanished = false;
-    for (int r = 0; r < kTileRows; r++) {
-      const vec shift = exponent[r] - e;
-      vanished |= any((exponent_of(value[r]) + shift < kLeast) & (value[r] > 0.0));
-      const vec half = max(min(shift, splat(1000.0)), splat(-1000.0));
-      value[r] = value[r] * pow2(half) * pow2(max(shift - half, splat(-1022.0)));
-    }
-    if (vanished) loss.add(tile_exponent + kLeast + 1);
-    settle_tile(x, t, value, tile_exponent, loss);
-  }
+  multiply_by(x, [&](int j, vec& e) { return exp_split_or_zero(log_table(item, i, lo + j, x.length - j), e); });
 }
 
 // Makes kCentre below zero the largest tile exponent, so that the largest entry is about 1; returns what was taken out.
 static double take_out_scale(Tiled& x) {
-  double top = kZeroExponent;
-  for (int t = 0; t < x.tiles(); t++) top = max(top, x.exponent[t]);
-  if (top <= kZeroExponent / 2) return 0.0;
-  top += kCentre;
-  for (int t = 0; t < x.tiles(); t++) {
-    if (x.exponent[t] > kZeroExponent / 2) x.exponent[t] -= top;
-    if (x.floor[t] > kZeroExponent / 2) x.floor[t] -= top;
-    if (x.fresh[t] > kZeroExponent / 2) x.fresh[t] -= top;
-  }
+  const double top = scale_of(x);
+  if (top <= kNothing) return 0.0;
+  take_out(x, top);
   return top;
 }
 
@@ -101,23 +62,6 @@ static double largest_floor(const Tiled& x) {
   for (int t = 0; t < x.tiles(); t++) floor = max(floor, x.floor[t]);
   return floor;
 }
-
-// A sum of positive terms x y 2^e of any size.
-struct ScaledSum {
-  double value = 0, exponent = kZeroExponent;
-
-  void add(double x, double y, double e) {
-    if (!(x > 0 && y > 0)) return;
-    const double ex = exponent_of(x), ey = exponent_of(y);
-    e += ex + ey;
-    if (e > exponent) {
-      value *= pow2(max(exponent - e, -1023.0));
-      exponent = e;
-    }
-    value += (x * pow2(-ex)) * (y * pow2(-ey)) * pow2(e - exponent);
-  }
-  double log2() const { return value > 0 ? exponent + real::log2(value) : kZeroExponent; }
-};
 
 // <x, y> over the counts that both have.
 static ScaledSum inner_product(const Tiled& x, int x_lo, const Tiled& y, int y_lo) {
@@ -136,7 +80,7 @@ static double share_of_fresh_losses(const Tiled& x, int x_lo, const Tiled& y, in
   ScaledSum weight;
   for (int k = max(x_lo, y_lo); k < min(x_lo + x.length, y_lo + y.length); k++) {
     const int i = k - x_lo, j = k - y_lo, t = i / kTile;
-    if (x.fresh[t] <= kZeroExponent / 2) continue;
+    if (x.fresh[t] <= kNothing) continue;
     if (x.value[i] > 0 && x.exponent[t] + exponent_of(x.value[i]) > x.fresh[t] - kSkip) continue;
     weight.add(1.0, y.value[j], y.exponent[j / kTile] + x.fresh[t]);
   }
@@ -231,17 +175,7 @@ void tiled_down(TreeItem& item, Worker& worker, int32_t i) {
   const bool table = tree.table_offset[i] >= 0;
   const TiledUp a(item, tree.left[i]), b(item, tree.right[i]);
   const Message d = item.down[i];
-  if (item.log_beliefs && table)
-    write_beliefs(item, i, [u = item.up[i], d](int k, int valid) {
-      vec x = splat(-__builtin_inf());
-      for (int l = 0; l < valid; l++) {
-        const int ju = k + l - u.lo, jd = k + l - d.lo;
-        if (u.value[ju] > 0 && d.value[jd] > 0)
-          x[l] = (u.exponent[ju / kTile] + d.exponent[jd / kTile]) * kLn2 +
-                 (real::log(u.value[ju]) + real::log(d.value[jd]));
-      }
-      return x;
-    });
+  write_beliefs(item, i, kTile);
   NodeNotes& note = item.notes[i];
   Tiled g = view(d, note.lost_down > -__builtin_inf());
   if (!note.exact) {

@@ -85,16 +85,7 @@ void wide_down(TreeItem& item, Worker& worker, int32_t i) {
   const TreeView& tree = *item.tree;
   const Message d = item.down[i];
   const bool table = tree.table_offset[i] >= 0;
-  if (item.log_beliefs && table) {
-    const Message u = item.up[i];
-    double top = kZeroExponent;  // taken out, so that logarithms of counts that matter are not large
-    for (int k = max(u.lo, d.lo); k < min(u.lo + u.length, d.lo + d.length); k++)
-      top = max(top, u.exponent[k - u.lo] + d.exponent[k - d.lo]);
-    write_beliefs(item, i, [&](int k, int valid) {
-      const vec e = load_part(u.exponent + k - u.lo, valid, 0.0) + load_part(d.exponent + k - d.lo, valid, 0.0);
-      return (e - top) * kLn2 + log(load_part(u.value + k - u.lo, valid, 0.0) * load_part(d.value + k - d.lo, valid, 0.0));
-    });
-  }
+  write_beliefs(item, i, 1);
 
   LeafPair pair_a, pair_b;
   const int32_t l = tree.left[i], r = tree.right[i];
