@@ -89,6 +89,16 @@ static inline double total(const double* x, int n) {
   return all;
 }
 
+// The largest of some numbers and 0.
+static inline double largest(const double* x, int n) {
+  vec top = {};
+  int j = 0;
+  for (; j + kLanes <= n; j += kLanes) top = max(top, load(x + j));
+  double most = max_lanes(top);
+  for (; j < n; j++) most = max(most, x[j]);
+  return most;
+}
+
 // Sums of absolute values, and Euclidean norms.
 struct Norms {
   double one, two;

@@ -51,4 +51,12 @@ void parallel_for(ptrdiff_t tasks, int threads, const Task& task) {
   }
 }
 
+// Calls part(from, length) for the parts of n things that are done together; all but the last have the given length.
+template <class Part>
+void over_parts(ptrdiff_t n, ptrdiff_t length, int threads, const Part& part) {
+  parallel_for((n + length - 1) / length, threads, [&](ptrdiff_t p) {
+    part(p * length, n - p * length < length ? n - p * length : length);
+  });
+}
+
 }  // namespace tallytree

@@ -7,6 +7,7 @@
 
 #include "base/parallel.hpp"
 #include "bind/bindings.hpp"
+#include "flat/kernels.hpp"
 
 namespace tallytree {
 
@@ -42,8 +43,9 @@ static void bind_arrays(nb::module_& m) {
       std::vector<double> parts(rows * chunks);
       parallel_for((ptrdiff_t)parts.size(), rows * columns > kChunk ? threads : 1, [&](ptrdiff_t c) {
         const size_t row = (size_t)c / chunks, from = (size_t)c % chunks * kChunk;
-        parts[(size_t)c] =
-            k.softplus_sum(x.data() + row * columns + from, (ptrdiff_t)std::min(kChunk, columns - from));
+        PowerSums found;  // of no powers
+        k.flat->power_sums(x.data() + row * columns + from, (ptrdiff_t)std::min(kChunk, columns - from), nullptr, 0, &found);
+        parts[(size_t)c] = found.softplus;
       });
       for (size_t row = 0; row < rows; row++) {
         sums[row] = 0;
@@ -61,10 +63,8 @@ static void bind_arrays(nb::module_& m) {
     const size_t total = nu.size();
     array_out out = new_array({nu.shape(0), nu.shape(1)});
     unlocked([&] {
-      parallel_for((ptrdiff_t)((total + kChunk - 1) / kChunk), threads, [&](ptrdiff_t c) {
-        const size_t from = (size_t)c * kChunk;
-        k.posterior_marginals(nu.data() + from, messages.data() + from, (ptrdiff_t)std::min(kChunk, total - from),
-                              out.data() + from);
+      over_parts((ptrdiff_t)total, kChunk, threads, [&](ptrdiff_t from, ptrdiff_t length) {
+        k.posterior_marginals(nu.data() + from, messages.data() + from, length, out.data() + from);
       });
     });
     return out;

@@ -62,11 +62,8 @@ double MaxPass::potential(int set, int count) const {
 }
 
 void MaxPass::run_kernel(const double* a, int m, const double* c, int width, double* out) {
-  const ptrdiff_t blocks = (width + kOutputs - 1) / kOutputs;
-  const int threads = (double)m * width < kWorthThreads ? 1 : threads_;
-  parallel_for(blocks, threads, [&](ptrdiff_t block) {
-    const ptrdiff_t first = block * kOutputs;
-    kernels_.max_plus(a, m, c + first, std::min(kOutputs, width - first), out + first);
+  over_parts(width, kOutputs, (double)m * width < kWorthThreads ? 1 : threads_, [&](ptrdiff_t first, ptrdiff_t length) {
+    kernels_.max_plus(a, m, c + first, length, out + first);
   });
 }
 

@@ -66,6 +66,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
   const bool tiled = in.arithmetic == kTiled;
   if (tiled) std::fill(identity.begin(), identity.end(), -infinity);
   for (size_t k = 0; k < K; k++) identity[k * K + k] = tiled ? 0.0 : 1.0;
+  const auto worker_of = [&](int t) { return ClusterWorker{&memory[(size_t)t].arena, &memory[(size_t)t].scratch}; };
   const std::shared_ptr<PlanCache> plans = new_plan_cache();
 
   for (size_t b = 0; b < in.batch; b++) {
@@ -90,7 +91,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       const size_t tasks = (size_t)((stop - start + chunk - 1) / chunk);
       run_tasks(tasks, threads, [&](size_t task, int thread) {
         const ptrdiff_t first = start + (ptrdiff_t)task * chunk, count = std::min(chunk, stop - first);
-        ClusterWorker worker = {&memory[(size_t)thread].arena, &memory[(size_t)thread].scratch};
+        ClusterWorker worker = worker_of(thread);
         pass(item, worker, in.order + first, count);
       });
     };
@@ -100,7 +101,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       run_tasks(in.samples, threads, [&](size_t i, int thread) {
         const size_t nodes = (size_t)in.program.nodes;
         std::vector<int> state(nodes, 0), count(nodes, 0);
-        ClusterWorker worker = {&memory[(size_t)thread].arena, &memory[(size_t)thread].scratch};
+        ClusterWorker worker = worker_of(thread);
         k.tiled_cluster_draw(item, worker, in.order, in.uniform + (b * in.samples + i) * nodes, state.data(), count.data(),
                              out.drawn + (i * in.batch + b) * D);
       });
@@ -117,7 +118,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
     for (size_t i = 0; i < in.n_roots; i++) {
       Cluster& c = clusters[(size_t)in.roots[i]];
       c.adjoint = c.reach = &ones[i];
-      ClusterWorker worker = {&memory[0].arena, &memory[0].scratch};
+      ClusterWorker worker = worker_of(0);
       if (tiled) log_z.add(k.tiled_cluster_root(item, worker, in.roots[i]));
     }
     for (int level = in.levels; level-- > 0;) each_chunk(level, tiled ? k.tiled_cluster_down : k.cluster_down);

@@ -4,15 +4,12 @@
 //   suffix_i(c) = off_i suffix_{i+1}(c) + on_i suffix_{i+1}(c + 1)
 //
 // All prefixes are kept, as the method has it: O(n cap) of time and memory. Sums of positive terms.
-#include "base/real.hpp"
-#include "base/simd.hpp"
+#include "base/exponent.hpp"
 #include "flat/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
 
 namespace {
-
-ptrdiff_t last_count(ptrdiff_t i, ptrdiff_t cap) { return i < cap ? i : cap; }
 
 // next(c) = off last(c) + on last(c - 1) for c = 0 .. top + 1, of which the last only if there is room for it.
 void extend(const double* last, ptrdiff_t top, double off, double on, bool grows, double* next) {
@@ -35,16 +32,15 @@ void retreat(const double* prefix, ptrdiff_t top, double off, double on, double*
     sum0 += p * here;
     sum1 += p * later;
     const vec before = voff * here + von * later;
-    high = before > high ? before : high;
+    high = max(high, before);
     store(suffix + c, before);
   }
-  double s0 = sum_lanes(sum0), s1 = sum_lanes(sum1), most = *largest;
-  for (int l = 0; l < kLanes; l++) most = high[l] > most ? high[l] : most;
+  double s0 = sum_lanes(sum0), s1 = sum_lanes(sum1), most = max(*largest, max_lanes(high));
   for (; c <= top; c++) {
     s0 += prefix[c] * suffix[c];
     s1 += prefix[c] * suffix[c + 1];
     suffix[c] = off * suffix[c] + on * suffix[c + 1];
-    most = suffix[c] > most ? suffix[c] : most;
+    most = max(most, suffix[c]);
   }
   *d0 = s0;
   *d1 = s1;
@@ -72,7 +68,7 @@ double certificate(const double* nu, const double* d0, const double* d1, ptrdiff
 ptrdiff_t chain_scratch(ptrdiff_t n, ptrdiff_t cap) {
   // Rows 0 .. n of the prefixes, row i with min(i, cap) + 1 entries, the suffix with a zero behind it, and the numbers of the
   // variables and counts.
-  const ptrdiff_t rising = n < cap ? n : cap;
+  const ptrdiff_t rising = min(n, cap);
   return (rising + 1) * (rising + 2) / 2 + (n - rising) * (cap + 1) + cap + 2 + 4 * n + cap + 1;
 }
 
@@ -89,27 +85,27 @@ void chain(const double* nu, const double* log_f, ptrdiff_t n, ptrdiff_t cap, bo
   double top = -__builtin_inf();
   for (ptrdiff_t c = 0; c <= cap; c++) {
     f[c] = log_f[zeros ? n - c : c];
-    top = f[c] > top ? f[c] : top;
+    top = max(top, f[c]);
   }
   for (ptrdiff_t c = 0; c <= cap; c++) f[c] = real::exp(f[c] - top);
   row[0] = 1;
   for (ptrdiff_t i = 0; i < n; i++) {
-    const ptrdiff_t top = last_count(i, cap);
+    const ptrdiff_t top = min(i, cap);
     extend(row, top, off[i], on[i], top < cap, row + top + 1);
     row += top + 1;
   }
-  const ptrdiff_t end = last_count(n, cap);
+  const ptrdiff_t end = min(n, cap);
   double total = 0, largest = 0;
   for (ptrdiff_t c = 0; c <= end; c++) total += row[c] * f[c];
   double* suffix = row + end + 1;
   for (ptrdiff_t c = 0; c <= cap; c++) {
     // Scaled so that <prefix_i, suffix_i> = 1 at every i.
     suffix[c] = total > 0 ? f[c] / total : f[c];
-    largest = suffix[c] > largest ? suffix[c] : largest;
+    largest = max(largest, suffix[c]);
   }
   suffix[cap + 1] = 0;
   for (ptrdiff_t i = n - 1; i >= 0; i--) {
-    const ptrdiff_t top = last_count(i, cap);
+    const ptrdiff_t top = min(i, cap);
     row -= top + 1;
     retreat(row, top, off[i], on[i], suffix, d0 + i, d1 + i, &largest);
   }

@@ -11,6 +11,7 @@
 namespace tallytree {
 
 constexpr int kMaxChebyshev = 24;        // deviation sums A_1 .. A_24 at most
+constexpr int kSumCounts[] = {8, 10, 12, 14, 16, 18, 20, kMaxChebyshev};  // numbers of sums that kernels are compiled for
 constexpr int kPowers = 25;              // power sums of small deviations, (2 * kLargeDeviation)^26 < 1e-18
 constexpr int kPowerStep = 5;            // they are taken in steps of so many
 constexpr int kWeightedPowers = kPowers + kPowerStep;

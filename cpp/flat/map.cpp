@@ -95,9 +95,7 @@ void flat_answers(const Logits& logits, const FlatSolution& s, Wanted wanted, do
 
 template <class T>
 void map_chunk(const FlatMap& map, int threads, const T* nu, ptrdiff_t n, Wanted wanted, T* out) {
-  const ptrdiff_t blocks = (n + kBlock - 1) / kBlock;
-  parallel_for(blocks, n >= kRowWorthThreads ? threads : 1, [&](ptrdiff_t b) {
-    const ptrdiff_t from = b * kBlock, length = std::min(kBlock, n - from);
+  over_parts(n, kBlock, n >= kRowWorthThreads ? threads : 1, [&](ptrdiff_t from, ptrdiff_t length) {
     if (length < 1) return;
     double room[kBlock], answers[kBlock];
     const bool all = all_finite(nu + from, length);

@@ -93,8 +93,8 @@ void power_sums(const double* nu, ptrdiff_t n, const double* rate, int terms, Po
           const Factor g = factor(leaf[v], t[v], rate[j]);
           const vec size = abs(g.value);
           negative[j] += g.value < 0.0 ? splat(1.0) : vec{};
-          smallest[j] = size < smallest[j] ? size : smallest[j];
-          largest[j] = size > largest[j] ? size : largest[j];
+          smallest[j] = min(smallest[j], size);
+          largest[j] = max(largest[j], size);
           product.take(g);
         }
         logs[j].add(product.log_size());
@@ -107,12 +107,8 @@ void power_sums(const double* nu, ptrdiff_t n, const double* rate, int terms, Po
   out->softplus = sum_lanes(positive) + log_norm;
   for (int j = 0; j < terms; j++) {
     PowerSum& s = out->term[j];
-    s = {sum_lanes(logs[j].sum), sum_lanes(logs[j].lost), sum_lanes(negative[j]), inf, 0};
+    s = {sum_lanes(logs[j].sum), sum_lanes(logs[j].lost), sum_lanes(negative[j]), min_lanes(smallest[j]), max_lanes(largest[j])};
     if (rate[j] == 1.0) s.smallest = s.largest = 1;
-    for (int l = 0; l < kLanes; l++) {
-      s.smallest = smallest[j][l] < s.smallest ? smallest[j][l] : s.smallest;
-      s.largest = largest[j][l] > s.largest ? largest[j][l] : s.largest;
-    }
   }
 }
 

@@ -25,8 +25,6 @@ enum { kLogNorm, kPositive, kNegative, kLikelyOn, kInfinite, kDeviations };
 // Places among the sums of one rate of powers.
 enum { kLogSize, kLost, kNegativeFactors, kPerRate };
 
-constexpr int kSumCounts[] = {8, 10, 12, 14, 16, 18, 20, kMaxChebyshev};
-
 void add_deviations(const FlatKernels& kernels, const Request& r, const double* nu, ptrdiff_t n, Reduced* out) {
   FlatTotals t;
   double part[kMaxChebyshev];

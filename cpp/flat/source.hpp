@@ -133,10 +133,7 @@ constexpr ptrdiff_t kRowWorthThreads = 1 << 16;  // variables
 // Calls pass(from, length) for every chunk; number from / kRowChunk.
 template <class Pass>
 void in_chunks(const Logits& logits, const Pass& pass) {
-  parallel_for((logits.n + kRowChunk - 1) / kRowChunk, logits.n >= kRowWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
-    const ptrdiff_t from = c * kRowChunk;
-    pass(from, std::min(kRowChunk, logits.n - from));
-  });
+  over_parts(logits.n, kRowChunk, logits.n >= kRowWorthThreads ? logits.threads : 1, pass);
 }
 
 // Sums that somebody else has taken, chunk by chunk. What solve needs and does not find is thrown as `Missing`: the caller

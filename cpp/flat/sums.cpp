@@ -17,16 +17,11 @@ constexpr ptrdiff_t kBlock = 64;
 constexpr double kAbsent = -__builtin_inf();
 
 // Calls sums<most>() with the smallest number of sums compiled for that is at least `count`.
-template <class Sums>
+template <size_t k = 0, class Sums>
 inline void with_sums(int count, const Sums& sums) {
-  if (count <= 8) return sums.template operator()<8>();
-  if (count <= 10) return sums.template operator()<10>();
-  if (count <= 12) return sums.template operator()<12>();
-  if (count <= 14) return sums.template operator()<14>();
-  if (count <= 16) return sums.template operator()<16>();
-  if (count <= 18) return sums.template operator()<18>();
-  if (count <= 20) return sums.template operator()<20>();
-  sums.template operator()<24>();
+  constexpr bool last = k + 1 == sizeof kSumCounts / sizeof kSumCounts[0];
+  if (last || count <= kSumCounts[k]) return sums.template operator()<kSumCounts[k]>();
+  if constexpr (!last) with_sums<k + 1>(count, sums);
 }
 
 // Calls add(j - 1, b_j) for j = 1 .. count. With a_j = 1 - T_j(|x|), the Chebyshev recurrence
@@ -115,10 +110,8 @@ void sums(const double* nu, const double* v, ptrdiff_t n, double tilt, FlatTotal
   if constexpr (weighted) *weight_on = sum_lanes(total_on);
   const ptrdiff_t absent = (kLanes - n % kLanes) % kLanes;
   totals->infinite = tilt == 0.0 ? sum_lanes(infinite) - (double)absent : 0.0;
-  for (int l = 0; l < kLanes; l++) {
-    totals->smallest = smallest[l] < totals->smallest ? smallest[l] : totals->smallest;
-    totals->largest = largest[l] > totals->largest ? largest[l] : totals->largest;
-  }
+  totals->smallest = min_lanes(smallest);
+  totals->largest = max_lanes(largest);
 }
 
 // `likely_on` is the sum of the weights of the small deviations that are likely on.

@@ -39,12 +39,10 @@ double ArrayTable::largest(Range range, double slope, double origin) const {
   if (length <= 0) return -kInfinity;
   if (length < kWorthThreads)
     return kernels_->max_table(log_f_ + (range.first - first_), length, slope, (double)range.first - origin);
-  const ptrdiff_t chunks = (length + kChunk - 1) / kChunk;
-  std::vector<double> largest((size_t)chunks);
-  parallel_for(chunks, threads_, [&](ptrdiff_t c) {
-    const ptrdiff_t from = range.first + c * kChunk;
-    largest[(size_t)c] = kernels_->max_table(log_f_ + (from - first_), std::min(kChunk, range.last + 1 - from), slope,
-                                             (double)from - origin);
+  std::vector<double> largest((size_t)((length + kChunk - 1) / kChunk));
+  over_parts(length, kChunk, threads_, [&](ptrdiff_t at, ptrdiff_t count) {
+    const ptrdiff_t from = range.first + at;
+    largest[(size_t)(at / kChunk)] = kernels_->max_table(log_f_ + (from - first_), count, slope, (double)from - origin);
   });
   return *std::max_element(largest.begin(), largest.end());
 }

@@ -44,9 +44,8 @@ struct DirectedSpectrum {
 WeightedSums sum_weighted(const Kernels& kernels, const Logits& logits, const double* v, double tilt, int count) {
   const ptrdiff_t chunks = (logits.n + kChunk - 1) / kChunk;
   std::vector<WeightedSums> parts((size_t)chunks);
-  parallel_for(chunks, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t c) {
-    const ptrdiff_t from = c * kChunk, length = std::min(kChunk, logits.n - from);
-    kernels.flat->weighted_sums(logits.nu + from, v + from, length, tilt, count, &parts[(size_t)c]);
+  over_parts(logits.n, kChunk, logits.n >= kWorthThreads ? logits.threads : 1, [&](ptrdiff_t from, ptrdiff_t length) {
+    kernels.flat->weighted_sums(logits.nu + from, v + from, length, tilt, count, &parts[(size_t)(from / kChunk)]);
   });
   if (chunks == 1) return parts[0];
   WeightedSums total;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/constants.hpp"
+#include "base/sigmoid.hpp"
 #include "flat/costs.hpp"
 #include "flat/tangent.hpp"
 #include "base/workspace.hpp"
@@ -76,8 +77,7 @@ bool solve_directions(const Kernels& kernels, ptrdiff_t n, const TangentModel& m
 
 // "All off or all on" is one choice for all variables.
 void solve_ends(const FlatSolution& s, ptrdiff_t n, const TangentModel& m) {
-  const double odds = s.tilt + s.sum_logits, e = std::exp(-std::fabs(odds));
-  const double on = (odds < 0 ? e : 1) / (1 + e), off = (odds < 0 ? 1 : e) / (1 + e);
+  const double odds = s.tilt + s.sum_logits, on = sigmoid(odds), off = sigmoid(-odds);
   if (m.counts) {
     std::fill_n(m.counts, n + 1, 0.0);
     m.counts[0] = off;
@@ -86,8 +86,7 @@ void solve_ends(const FlatSolution& s, ptrdiff_t n, const TangentModel& m) {
   for (int r = 0; r < m.directions; r++) {
     long double level = 0;
     for (ptrdiff_t i = 0; i < n; i++) level += m.v_row(r)[i];
-    const bool both = on * off > 0;
-    const double moved = both ? on * off * ((double)level + m.table(r, n) - m.table(r, 0)) : 0.0;
+    const double moved = on * off > 0 ? on * off * ((double)level + m.table(r, n) - m.table(r, 0)) : 0.0;
     if (m.change) std::fill_n(m.change + r * m.stride, n, moved);
     if (!m.count_change) continue;
     double* to = m.count_change + r * m.count_stride;

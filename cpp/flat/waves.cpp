@@ -179,11 +179,9 @@ double max_table(const double* log_f, ptrdiff_t length, double slope, double fir
   for (int l = 0; l < kLanes; l++) ramp[l] = first + l;
   for (ptrdiff_t k = 0; k < length; k += kLanes, ramp += (double)kLanes) {
     const vec x = load_up_to(log_f + k, length - k, low) - slope * ramp;
-    best = x > best ? x : best;
+    best = max(best, x);
   }
-  double top = low;
-  for (int l = 0; l < kLanes; l++) top = best[l] > top ? best[l] : top;
-  return top;
+  return max_lanes(best);
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -88,9 +88,7 @@ static void store_down(TreeItem& item, int32_t child, double* out, Interval doma
                        double path_error, double* probe) {
   const int n = domain.hi - domain.lo + 1;
   fill(out + n, kLanes, 0.0);
-  vec top = {};
-  for (int j = 0; j < n; j += kLanes) top = max(top, load(out + j));
-  const double largest = max_lanes(top), shift = largest > 0 ? exponent_of(largest) : 0.0;
+  const double top = largest(out, n), shift = top > 0 ? exponent_of(top) : 0.0;
   const double factor = pow2(-shift), tiny = pow2(kTiny);
   ivec dropped = {};
   for (int j = 0; j < n; j += kLanes) {

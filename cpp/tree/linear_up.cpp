@@ -29,12 +29,10 @@ static double table_outside(const TreeItem& item, int32_t i, Interval whole, int
 static void normalise_and_store(TreeItem& item, Worker& worker, int32_t i, double* c, int lo, int n, double scale,
                                 double lost) {
   fill(c + n, kLanes, 0.0);
-  vec top = {};
-  for (int j = 0; j < n; j += kLanes) top = max(top, load(c + j));
-  const double largest = max_lanes(top);
-  if (!(largest > 0)) return store_zero(item, worker, i, lo, lost);
+  const double top = largest(c, n);
+  if (!(top > 0)) return store_zero(item, worker, i, lo, lost);
   NodeNotes& note = item.notes[i];
-  note.shift = exponent_of(largest);
+  note.shift = exponent_of(top);
   const double factor = pow2(-note.shift), tiny = pow2(kTiny);
   double* out = arena_take(worker.arena, (size_t)(n + kLanes));
   vec sum = {}, squares = {}, least = splat(2.0);

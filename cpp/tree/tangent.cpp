@@ -48,12 +48,6 @@ struct DualView : DualUp {
   }
 };
 
-double largest_value(const double* x, int n) {
-  double top = 0;
-  for (int k = 0; k < n; k++) top = max(top, x[k]);
-  return top;
-}
-
 void add_multiple(double* x, const double* y, double factor, int n) {
   for (int k = 0; k < n; k++) x[k] += factor * y[k];
 }
@@ -122,7 +116,7 @@ void apply_table(const TangentItem& item, Worker& worker, int32_t i, Interval ke
 
 // Scales, centres and keeps the message.
 void keep(Worker& worker, TangentNode& node, const double* c, const double* c1, int lo, int n) {
-  const double top = largest_value(c, n);
+  const double top = largest(c, n);
   node.factor = top > 0 ? pow2(-exponent_of(top)) : 1.0;
   double* value = arena_take(worker.arena, 2 * (size_t)(n + kPad));
   double* change = value + n + kPad;
@@ -252,7 +246,7 @@ struct Settled {
 
 Settled settle(const DualView& own, double* d, double* d1) {
   const int n = own.length;
-  const double top = largest_value(d, n), factor = top > 0 ? pow2(-exponent_of(top)) : 1.0;
+  const double top = largest(d, n), factor = top > 0 ? pow2(-exponent_of(top)) : 1.0;
   double overlap = 0, moved = 0;
   for (int k = 0; k < n; k++) {
     d[k] *= factor;
