@@ -109,27 +109,18 @@ Second MaxPass::second_operand(int node) {
 // Store rows of n counts, without the ends that are worth nothing; false if that is all of them.
 bool MaxPass::keep(int node, const double* rows, int states, int n, int lo) {
   MaxCluster& c = clusters_[(size_t)node];
-  int first = 0, last = n;
+  Interval kept = {0, n};
   if (outside_) {
     const double* rest = outside_->clusters_[(size_t)node].adjoint;
-    first = n;
-    last = 0;
-    for (int s = 0; s < states; s++) {
-      const double* x = rows + (ptrdiff_t)s * n;
-      int i = 0, j = n;
-      while (i < first && !(x[i] + rest[s] >= threshold_)) i++;
-      while (j > std::max(last, i) && !(x[j - 1] + rest[s] >= threshold_)) j--;
-      first = std::min(first, i);
-      if (i < j) last = std::max(last, j);
-    }
-    if (last <= first) return false;
+    kept = visible_window(states, n, [&](int s, int j) { return rows[(ptrdiff_t)s * n + j] + rest[s] >= threshold_; });
+    if (kept.hi <= kept.lo) return false;
   }
-  c.width = last - first;
-  c.lo = lo + first;
+  c.width = kept.hi - kept.lo;
+  c.lo = lo + kept.lo;
   c.adjoint = nullptr;
   c.value = arena_take(&arena_, (size_t)states * (size_t)c.width);
   for (int s = 0; s < states; s++)
-    std::copy_n(rows + (ptrdiff_t)s * n + first, c.width, c.value + (ptrdiff_t)s * c.width);
+    std::copy_n(rows + (ptrdiff_t)s * n + kept.lo, c.width, c.value + (ptrdiff_t)s * c.width);
   return true;
 }
 

@@ -128,6 +128,19 @@ static inline void link_rows(const ClusterView& view, int node, int K, const dou
       meet(op == kTurn ? q * K + p : p, op == kTurn ? p * K + q : q, t ? entry(t, view.flip[node], K, p, q) : one);
 }
 
+// Where something is visible in any of the rows: from the first such entry to behind the last; empty (lo = n, hi = 0) if nothing is.
+template <class Visible>
+static inline Interval visible_window(int states, int n, const Visible& visible) {
+  Interval w = {n, 0};
+  for (int s = 0; s < states; s++) {
+    int i = 0, j = n;
+    while (i < w.lo && !visible(s, i)) i++;
+    while (j > w.hi && !visible(s, j - 1)) j--;
+    w = {i, j};
+  }
+  return w;
+}
+
 // Counts of a vertex's own cluster: one more than its largest score if it is counted.
 static inline int leaf_width(const ClusterView& view, const int32_t* score, int vertex, int K) {
   int width = 1;

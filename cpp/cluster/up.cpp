@@ -17,26 +17,14 @@ static void finish(ClusterItem& item, ClusterWorker& w, int node, double* rows, 
   for (int i = 0; i < states * n; i++) rows[i] *= factor;
   if (lost)
     for (int s = 0; s < states; s++) lost[s] *= factor;
-  int first = 0, last = n;
+  Interval kept = {0, n};
   if (n > kTrimmed && !c.transformed) {
-    first = n;
-    last = 0;
-    for (int s = 0; s < states; s++) {
-      const double* x = rows + (ptrdiff_t)s * n;
-      double largest = 0;
-      for (int j = 0; j < n; j++) largest = max(largest, x[j]);
-      const double floor = item.keep * largest;
-      int i = 0, j = n;
-      while (i < first && !(x[i] > floor)) i++;
-      while (j > last && !(x[j - 1] > floor)) j--;
-      first = min(first, i);
-      last = max(last, j);
-    }
-    if (last <= first) {
-      first = 0;
-      last = 1;
-    }
+    double* floor = take(w, (size_t)states);
+    for (int s = 0; s < states; s++) floor[s] = item.keep * largest(rows + (ptrdiff_t)s * n, n);
+    kept = visible_window(states, n, [&](int s, int j) { return rows[(ptrdiff_t)s * n + j] > floor[s]; });
+    if (kept.hi <= kept.lo) kept = {0, 1};
   }
+  const int first = kept.lo, last = kept.hi;
   c.width = last - first;
   c.lo = lo + first;
   c.value = arena_take(w.arena, (size_t)states * c.width);

@@ -2,6 +2,7 @@
 // functions, and the two leave-one-out sums.
 #include "base/real.hpp"
 #include "base/deviation.hpp"
+#include "base/kernel_table.hpp"
 #include "flat/leave_one_out.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -183,5 +184,15 @@ double max_table(const double* log_f, ptrdiff_t length, double slope, double fir
   }
   return max_lanes(best);
 }
+
+#define TT_FLAT_KERNELS(EACH) \
+  EACH(chebyshev_sums) EACH(small_deviation_sums) EACH(multiply_factors) EACH(transform) EACH(inverse) \
+  EACH(leave_one_out) EACH(mixture_answers) EACH(marginals_plain) EACH(messages_plain) EACH(tilted_moments) \
+  EACH(exp_table) EACH(max_table) EACH(direct_scratch) EACH(direct) EACH(single_scratch) EACH(single) \
+  EACH(single_pmf) EACH(messages_from_ratio) EACH(power_sums) EACH(power_answers) \
+  EACH(chain_scratch) EACH(chain) EACH(tangent_direct_scratch) EACH(tangent_direct) EACH(weighted_sums) \
+  EACH(weighted_powers) EACH(tangent_apply) EACH(tangent_apply_plain)
+
+TT_KERNEL_TABLE(FlatKernels, flat_kernels, TT_FLAT_KERNELS)
 
 }  // namespace tallytree::TT_LEVEL

@@ -1,5 +1,6 @@
 // Random words, independent variables, and counts: from one message, or of two children given their parent's.
 #include "base/deviation.hpp"
+#include "base/kernel_table.hpp"
 #include "base/philox.hpp"
 #include "sample/kernels.hpp"
 
@@ -143,5 +144,11 @@ void split(const MessageView* left, const MessageView* right, const int32_t* par
   }
   for (ptrdiff_t s = 0; s < samples; s++) right_out[s] = parent[s] - left_out[s];
 }
+
+#define TT_SAMPLE_KERNELS(EACH) \
+  EACH(log_convolve) EACH(block_message) EACH(block_table) EACH(independent_table) EACH(draw_block) EACH(write_block) \
+  EACH(random_words) EACH(random_bits) EACH(split) EACH(pick_counts) EACH(draw_bernoulli)
+
+TT_KERNEL_TABLE(SampleKernels, sample_kernels, TT_SAMPLE_KERNELS)
 
 }  // namespace tallytree::TT_LEVEL
