@@ -20,6 +20,9 @@ struct Kernels {
   const char* level;
   int lanes;
 
+  // sum_i log(1 + exp(x_i)); an infinite x_i (excluded or forced variable) contributes 0.
+  double (*softplus_sum)(const double* x, ptrdiff_t n);
+
   // Copies n doubles and returns their extremes, both NaN if one of them is; +inf and -inf for none.
   void (*copy_and_scan)(const double* from, ptrdiff_t n, double* to, double* smallest, double* largest);
 

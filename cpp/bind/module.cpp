@@ -7,7 +7,6 @@
 
 #include "base/parallel.hpp"
 #include "bind/bindings.hpp"
-#include "flat/kernels.hpp"
 
 namespace tallytree {
 
@@ -43,9 +42,8 @@ static void bind_arrays(nb::module_& m) {
       std::vector<double> parts(rows * chunks);
       parallel_for((ptrdiff_t)parts.size(), rows * columns > kChunk ? threads : 1, [&](ptrdiff_t c) {
         const size_t row = (size_t)c / chunks, from = (size_t)c % chunks * kChunk;
-        PowerSums found;  // of no powers
-        k.flat->power_sums(x.data() + row * columns + from, (ptrdiff_t)std::min(kChunk, columns - from), nullptr, 0, &found);
-        parts[(size_t)c] = found.softplus;
+        parts[(size_t)c] =
+            k.softplus_sum(x.data() + row * columns + from, (ptrdiff_t)std::min(kChunk, columns - from));
       });
       for (size_t row = 0; row < rows; row++) {
         sums[row] = 0;
