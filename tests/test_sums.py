@@ -449,3 +449,20 @@ def test_quantiles_at_attained_levels_are_those_of_scipy():
         for level in (law.cdf(k), law.cdf(k) * (1 - 1e-9), min(law.cdf(k) * (1 + 1e-9), 1 - 1e-16)):
             assert int(x.ppf(level)) // 1000 == int(law.ppf(level))
         assert int(x.isf(law.sf(k))) // 1000 == int(law.isf(law.sf(k)))
+
+
+@pytest.mark.parametrize("p", [1e-6, 1e-10, 1e-16, 1e-22])
+@pytest.mark.parametrize("weights", [None, np.arange(1, 601) * 100 + 1])
+def test_rare_events_keep_the_probability_that_any_happens(p, weights):
+    # zero lies below the mean, and "none" has almost all probability: its complement has no digits of "any"
+    n = 600 if weights is None else 10
+    weights = None if weights is None else weights[::60]
+    any_of = math.log(-math.expm1(n * math.log1p(-p)))
+    x = tt.PoissonBinomial(np.full(n, p), weights=weights)
+    assert x.logsf(0) == pytest.approx(any_of, rel=1e-11)
+    assert x.sf(0) == pytest.approx(math.exp(any_of), rel=1e-10)
+    mixed = tt.PoissonBinomial(np.full((2, n), p), weights=weights).mixture([0.3, 0.7])
+    assert mixed.logsf(0) == pytest.approx(any_of, rel=1e-11)
+    mirrored = tt.PoissonBinomial(logits=np.full(n, math.log1p(-p) - math.log(p)), weights=weights)
+    most = int(mirrored.support()[1])
+    assert mirrored.logcdf(most - 1) == pytest.approx(any_of, rel=1e-11)

@@ -13,7 +13,7 @@ from scipy.special import expit
 from .. import checks, display
 from .._progress import Report
 from ..engine.count import chunks as verbs
-from ..engine.law import Law, least_reached, most_left
+from ..engine.law import Law, least_reached, most_left, smaller_side
 from ..errors import ParameterError
 from ..memo import Caching, answer
 from ..potentials import Potential, at_least, at_most, exactly, uniform
@@ -22,7 +22,6 @@ from .flat import Reductions, log_mean, solved_together
 from .passes import Passes, added
 from .source import as_source
 
-_LOG_HALF = math.log(0.5)
 _SURE = 1e-9  # levels nearer to 0 or 1 than this are looked for outside the window of likely counts
 
 
@@ -372,9 +371,7 @@ class ChunkedPoissonBinomial(Caching):
         below = self._log_probs(k, lambda c: at_most(int(c)) if 0 <= c < self.n else _sure(c >= 0))
         above = self._log_probs(k, lambda c: at_least(int(c) + 1) if 0 <= c < self.n else _sure(c < 0))
         own, other = (below, above) if lower else (above, below)
-        with np.errstate(divide="ignore"):
-            found = np.where(other < _LOG_HALF, np.log1p(-np.exp(np.minimum(other, _LOG_HALF))), own)
-        return found[()]
+        return smaller_side(own, other)[()]
 
     def ppf(self, q: ArrayLike) -> Any:
         """The smallest count whose cumulative probability is at least q.

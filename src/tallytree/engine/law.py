@@ -11,6 +11,7 @@ certifies the entries around its own peak, which is quicker for long laws.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,6 +161,30 @@ def most_left(level: Any, n: int) -> Any:
     return level * (1.0 + rounding(level, n))
 
 
+def smaller_side(own: Float64, other: Float64) -> Float64:
+    """The logarithm `own` of a probability; where that of its complement is below 1/2, from the complement."""
+    return np.where(other >= LOG_HALF, own, np.log1p(-np.exp(np.minimum(other, LOG_HALF))))
+
+
+def log_side(
+    ask: Callable[[str, NDArray[Any]], Float64], which: str, points: NDArray[Any], middle: float
+) -> Float64:
+    """Log P(X <= k) or P(X > k) for "below" or "above" at points, from the side that is smaller.
+
+    `ask` is asked for the side of a point that does not hold `middle`, the mean. That side may still have almost all
+    probability (no event at all, if events are rare): then the other one is asked as well.
+    """
+    out = np.empty(points.shape)
+    for here, side in ((points < middle, "below"), (points >= middle, "above")):
+        out[here] = found = ask(side, points[here])
+        if side != which:
+            likely = found >= LOG_HALF
+            own = np.zeros(found.shape)
+            own[likely] = ask(which, points[here][likely])
+            out[here] = smaller_side(own, found)
+    return np.minimum(out, 0.0)
+
+
 def log_tails(log_p: Float64) -> tuple[Float64, Float64]:
     """Return ``log P(X <= v)`` and ``log P(X > v)`` along the last axis of ``log_p`` (B, m).
 
@@ -169,8 +194,7 @@ def log_tails(log_p: Float64) -> tuple[Float64, Float64]:
     below = np.logaddexp.accumulate(log_p, axis=1)
     above = np.full_like(log_p, -np.inf)
     above[:, :-1] = np.logaddexp.accumulate(log_p[:, :0:-1], axis=1)[:, ::-1]
-    log_cdf = np.where(above < LOG_HALF, np.log1p(-np.exp(np.minimum(above, LOG_HALF))), below)
-    log_sf = np.where(below < LOG_HALF, np.log1p(-np.exp(np.minimum(below, LOG_HALF))), above)
+    log_cdf, log_sf = smaller_side(below, above), smaller_side(above, below)
     # rounding where the two sides meet must not break the order
     log_cdf = np.maximum.accumulate(log_cdf, axis=1)
     log_sf = np.maximum.accumulate(log_sf[:, ::-1], axis=1)[:, ::-1]

@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from tallytree import checks
 from tallytree.checks.sums import real_array
-from tallytree.engine.law import LOG_HALF
+from tallytree.engine.law import smaller_side
 from tallytree.engine.log_sums import log_sum
 from tallytree.engine.pmf.events import Lattice
 from tallytree.engine.pmf.sums import Weight, draw, expectation
@@ -381,7 +381,7 @@ class ConditionalPoissonBinomial(FrozenDistribution):
         table = self._of._log_table
         inside = log_sum(np.where(self._allowed, table, -np.inf))
         outside = log_sum(np.where(self._allowed, -np.inf, table))
-        return np.where(outside < LOG_HALF, np.log1p(-np.exp(np.minimum(outside, LOG_HALF))), inside)
+        return smaller_side(inside, outside)
 
     @cached
     def _log_table(self) -> Float64:

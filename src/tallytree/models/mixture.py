@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..arrays import Float64, Ints, frozen
 from ..checks.sums import real_array
+from ..engine.law import log_side
 from ..engine.log_sums import log_sum
 from ..engine.pmf.events import Lattice
 from ..engine.pmf.sums import CERTIFIED
@@ -273,11 +274,11 @@ class SumMixture(TailRisk):
         """Log P(X = cell), P(X <= cell) or P(X > cell) in the mixture."""
         if which == "at":
             return self._refined("at", cell)
-        below = cell < self._mean_cell
-        found = self._refined("below", cell) if below else self._refined("above", cell + 1)
-        if below != (which == "below"):
-            found = math.log1p(-math.exp(found)) if found < 0.0 else -math.inf
-        return found
+
+        def ask(side: str, cells: Ints) -> Float64:
+            return np.array([self._refined(side, k + (side == "above")) for k in cells.tolist()])
+
+        return float(log_side(ask, which, np.array([cell]), self._mean_cell)[0])
 
     @cached
     def _mean_cell(self) -> float:

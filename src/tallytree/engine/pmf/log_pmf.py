@@ -18,6 +18,7 @@ from ...structure.nested.count_tree import CountTree
 from .. import masks, native, thresholds
 from ..count import infer
 from ..ladder import TOLERANCE
+from ..law import log_side
 from ..log_sums import softplus
 from ..problem import Problem, Rows
 from .events import Events, log_outcomes
@@ -41,43 +42,30 @@ def log_probabilities(nu: Float64, mean: float, which: str, points: Float64) -> 
     """
     if not native.present():
         return None
-    near = nu if masks.absent(nu) else masks.resolve_logits(nu[None])[0][0]
-    out = np.empty(points.shape)
-    for place, x in np.ndenumerate(points):
-        found = (
-            _at(near, x)
-            if which == "at"
-            else _side(near, mean, which, math.floor(max(min(x, 2.0**60), -1.0)))
-        )
-        if found is None:
-            return None
-        out[place] = found
-    return out
+    near, n = nu if masks.absent(nu) else masks.resolve_logits(nu[None])[0][0], len(nu)
+
+    def ask(side: str, counts: Float64) -> Float64:
+        ends = [(0, k) if side == "below" else (k + 1, n) for k in counts.astype(int).tolist()]
+        return np.array([_log_mean(near, *each) for each in ends])
+
+    if which == "at":
+        possible = (points >= 0.0) & (points <= n) & (points == np.floor(points))
+        out = np.full(points.shape, -math.inf)
+        out[possible] = [_log_mean(near, k, k) for k in points[possible].astype(int).tolist()]
+    else:
+        counts = np.clip(np.floor(points), -1.0, n)
+        inside = (counts >= 0.0) & (counts < n)
+        out = np.where((counts >= n) == (which == "below"), 0.0, -math.inf)
+        out[inside] = log_side(ask, which, counts[inside], mean)
+    return None if np.isnan(out).any() else out
 
 
-def _at(nu: Float64, x: float) -> float | None:
-    if not 0.0 <= x <= len(nu) or x != math.floor(x):
-        return -math.inf
-    return _log_mean(nu, int(x), int(x))
-
-
-def _side(nu: Float64, mean: float, which: str, k: int) -> float | None:
-    n = len(nu)
-    if k < 0 or k >= n:
-        return 0.0 if (k >= n) == (which == "below") else -math.inf
-    below = k < mean
-    found = _log_mean(nu, 0, k) if below else _log_mean(nu, k + 1, n)
-    if found is None or below == (which == "below"):
-        return found
-    return math.log1p(-math.exp(found)) if found < 0.0 else -math.inf
-
-
-def _log_mean(nu: Float64, low: int, high: int) -> float | None:
-    """Log P(low <= X <= high)."""
+def _log_mean(nu: Float64, low: int, high: int) -> float:
+    """Log P(low <= X <= high); NaN where it is not certified."""
     table = np.full((1, len(nu) + 1), -math.inf)
     table[:, low : high + 1] = 0.0
     found = native.flat(Rows(nu[None], table), cavities=False)
-    return min(float(found.log_mean[0]), 0.0) if found.bound[0] <= TOLERANCE / 10.0 else None
+    return min(float(found.log_mean[0]), 0.0) if found.bound[0] <= TOLERANCE / 10.0 else math.nan
 
 
 def log_pmf(nu: Float64) -> Float64:

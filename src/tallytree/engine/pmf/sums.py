@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays import Bools, Float64, Ints
+from ..law import log_side
 from ..log_sums import anchor, log_sum
 from .events import Events, tilt_to
 from .tree import KEPT, LOGS, PLAIN, WINDOWS, SumTree
@@ -452,15 +453,11 @@ class SumLaw:
 
     def side(self, which: str, cells: Ints) -> Float64:
         """Log P(X <= k) or P(X > k) for "below" or "above", by the smaller of the two sides."""
-        left = cells < float(self.events.moments()[0][0])
-        out = np.empty(cells.shape)
-        for here, own, ask in ((left, "below", cells), (~left, "above", cells + 1)):
-            found = self.ask(own, ask[here])
-            if own != which:
-                with np.errstate(divide="ignore"):
-                    found = np.log1p(-np.exp(np.minimum(found, 0.0)))
-            out[here] = found
-        return np.minimum(out, 0.0)
+
+        def ask(side: str, cells: Ints) -> Float64:
+            return self.ask(side, cells if side == "below" else cells + 1)
+
+        return log_side(ask, which, cells, float(self.events.moments()[0][0]))
 
     def quantile(self, level: float, upper: bool) -> int:
         """First cell with P(X <= k) >= level, or P(X > k) <= level if `upper`; levels are attained up to 1e-10."""
