@@ -48,3 +48,17 @@ def test_what_weights_cannot_do_is_said():
             ask()
     with pytest.raises(tt.ParameterError, match="`step` must be given with real"):
         PoissonBinomial(np.zeros(2, np.float32), weights=[0.5, 1.25])
+
+
+def test_probabilities_of_0_and_1_have_gradients():
+    p, weights = np.array([0.0, 1.0, 0.3, 0.5]), np.array([3, 1, 4, 2])
+    states = np.indices((2,) * 4).reshape(4, -1).T
+
+    def law(q, event):
+        return np.where(states == 1, q, 1 - q).prod(1)[event].sum()
+
+    for name, at, event in (("log_sf", 4, states @ weights > 4), ("log_prob", 5, states @ weights == 5)):
+        ends = [[law(np.where(np.arange(4) == i, end, p), event) for end in (1.0, 0.0)] for i in range(4)]
+        want = [(on - off) / law(p, event) for on, off in ends]
+        found = jax.grad(lambda q, a=at, n=name: getattr(PoissonBinomial(probs=q, weights=weights), n)(a))
+        np.testing.assert_allclose(found(p.astype(np.float32)), want, rtol=1e-5, atol=1e-6)

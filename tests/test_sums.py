@@ -466,3 +466,17 @@ def test_rare_events_keep_the_probability_that_any_happens(p, weights):
     mirrored = tt.PoissonBinomial(logits=np.full(n, math.log1p(-p) - math.log(p)), weights=weights)
     most = int(mirrored.support()[1])
     assert mirrored.logcdf(most - 1) == pytest.approx(any_of, rel=1e-11)
+
+
+def test_weights_that_no_grid_can_hold_are_refused():
+    for weights, step, text in (
+        ([0.0, 0.0], 0.1, "must not exceed the largest weight, 0,"),
+        ([5e-324, 1.5e-323], None, "between 1e-150 and 1e150"),
+        ([1e300, 1.5], None, "between 1e-150 and 1e150"),
+        ([1.0, 2.5], 3.0, "must not exceed the largest weight, 2.5"),
+    ):
+        with pytest.raises(tt.ParameterError, match=text):
+            tt.PoissonBinomial([0.1, 0.2], weights=weights, step=step)
+        if step is not None:
+            with pytest.raises(tt.ParameterError, match=text):
+                tt.LinearModel(np.zeros(2), weights, lambda s: -s, step=step)

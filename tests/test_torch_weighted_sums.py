@@ -66,3 +66,21 @@ def test_what_weights_cannot_do_is_said():
     with pytest.raises(tt.ParameterError, match="real `weights`"):
         ttt.PoissonBinomial(logits=torch.zeros(2), step=0.1)
     assert d.log_prob(torch.tensor(99.0)).item() == -np.inf
+
+
+def test_probabilities_of_0_and_1_have_gradients():
+    p, weights = np.array([0.0, 1.0, 0.3, 0.5]), np.array([3, 1, 4, 2])
+    states = np.indices((2,) * 4).reshape(4, -1).T
+
+    def law(q, event):
+        return np.where(states == 1, q, 1 - q).prod(1)[event].sum()
+
+    for name, at, event in (("log_sf", 4, states @ weights > 4), ("log_prob", 5, states @ weights == 5)):
+        ends = [[law(np.where(np.arange(4) == i, end, p), event) for end in (1.0, 0.0)] for i in range(4)]
+        want = [(on - off) / law(p, event) for on, off in ends]
+        q = torch.tensor(p, requires_grad=True)
+        found = getattr(ttt.PoissonBinomial(probs=q, weights=weights), name)(torch.tensor(at))
+        np.testing.assert_allclose(torch.autograd.grad(found, q)[0], want, rtol=1e-9, atol=1e-12)
+    q = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True)
+    plain = ttt.PoissonBinomial(probs=q).log_sf(torch.tensor(1.0))  # P(X > 1) = 1/2 with one certain
+    np.testing.assert_allclose(torch.autograd.grad(plain, q)[0], [1.0, 1.0, 2.0], rtol=1e-9)

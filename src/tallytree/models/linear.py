@@ -14,6 +14,7 @@ from scipy.special import expit
 from .. import checks, display
 from ..arrays import Float64, Ints, Size, States, frozen
 from ..checks import configurations
+from ..checks.sums import check_sizes
 from ..engine.count.moments import weight_of_logits
 from ..engine.log_sums import softplus
 from ..engine.pmf.best import best_configurations
@@ -98,7 +99,7 @@ class LinearModel(ArgumentModel):
         nu, self._dtype = checks.logits(logits)
         self.step = checks.real("step", step, 0.0, strict=True)
         self.logits: Float64 = np.array(nu, np.float64)
-        self.weights = _weights(weights, nu.shape[-1])
+        self.weights = _weights(weights, nu.shape[-1], self.step)
         self._units = _units(self.weights, self.step)
         hidden = int(np.count_nonzero((self._units == 0) & (self.weights != 0.0)))
         if hidden:
@@ -517,8 +518,11 @@ class _Total(FrozenDistribution):
         return self._of._law
 
 
-def _weights(weights: ArrayLike, n: int) -> Float64:
-    return checks.array("weights", weights, (n,), checks.REALS, hint=" Give one per variable.", copy=True)
+def _weights(weights: ArrayLike, n: int, step: float) -> Float64:
+    """One per variable; some of them large enough for the grid."""
+    found = checks.array("weights", weights, (n,), checks.REALS, hint=" Give one per variable.", copy=True)
+    check_sizes(found, step)
+    return found
 
 
 def _units(weights: Float64, step: float) -> Ints:

@@ -625,11 +625,14 @@ class WeightedEvents:
                 "`tallytree.PoissonBinomial(probs, weights=weights).step` proposes one."
             )
 
-    def log_probs(self, which: str, logits: Any, value: Any) -> tuple[Float64, Float64]:
+    def log_probs(
+        self, which: str, logits: Any, value: Any, *, edges: bool = False
+    ) -> tuple[Float64, Float64]:
         """Log P(X = value), P(X <= value) or P(X > value) for "at", "below" or "above", and its gradients.
 
         `logits` (..., n) and `value` (...) have equal leading axes. ``d log P(E) / d logit_i = P(y_i = 1 | E) - p_i``;
-        all of them from one downward pass; 0 where the event is impossible.
+        all of them from one downward pass; 0 where the event is impossible. With `edges`, infinite log-odds have the
+        derivative by their probability instead of 0, which takes a pass for each.
         """
         nu, x = np.asarray(logits, np.float64), np.asarray(value, np.float64)
         rows = nu.reshape(x.size, nu.shape[-1])
@@ -642,9 +645,17 @@ class WeightedEvents:
             high = np.floor(place)
             low = np.ceil(place) if which == "at" else low
         first, last = (np.clip(end, -1.0, float(law._lattice.size)).astype(np.int64) for end in (low, high))
-        found = expectation(law._events, Weight(first, last), outcomes=True)
+        weight = Weight(first, last)
+        found = expectation(law._events, weight, outcomes=True)
         assert found.log_outcomes is not None
         on = np.exp(found.log_outcomes[..., law._cells[3] == 1]).sum(axis=-1)
         possible = (found.log_mean > -np.inf)[:, None] & np.isfinite(rows)
         slope = np.where(possible, on - law.probs, 0.0)
+        row, i = np.nonzero(np.isinf(rows) & (found.log_mean > -np.inf)[:, None] & edges)
+        if len(row):
+            other = rows[row]
+            other[np.arange(len(row)), i] *= -1.0
+            turned = _rebuild("logits", other, self.weights, self.step, "auto")._events
+            moved = expectation(turned, weight.take(row), outcomes=False).log_mean
+            slope[row, i] = np.expm1(moved - found.log_mean[row]) * -np.sign(rows[row, i])
         return np.minimum(found.log_mean, 0.0).reshape(x.shape), slope.reshape(nu.shape)

@@ -215,7 +215,9 @@ class PoissonBinomial(OfCounts):
         value = _numbers(value, self._given.device).double()
         shape = common_shape("`value` and the batch", value.shape, self.batch_shape)
         logits = self._logits().expand(*shape, self.total_count)
-        return _SumLogProb.apply(logits, value.expand(shape), which, self._events).to(self._given.dtype)  # type: ignore[no-untyped-call,no-any-return]
+        probs = None if self._edges() is False else self._given.double().expand(logits.shape)
+        found: Tensor = _SumLogProb.apply(logits, probs, value.expand(shape), which, self._events)  # type: ignore[no-untyped-call]
+        return found.to(self._given.dtype)
 
     def log_sf(self, value: Tensor) -> Tensor:
         """Log P(X > value), right in the far tail, with its gradient.
@@ -531,18 +533,27 @@ class PoissonBinomial(OfCounts):
 
 
 class _SumLogProb(torch.autograd.Function):
-    """Log-probabilities of weighted sums; the gradient, changes of probabilities, is kept from the same pass."""
+    """Log-probabilities of weighted sums; the gradient, changes of probabilities, is kept from the same pass.
+
+    That of probabilities of 0 and 1, which log-odds do not have, goes to `probs`.
+    """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, value: Tensor, which: str, events: WeightedEvents) -> Tensor:
-        found, slope = events.log_probs(which, host.array(logits.cpu()), host.array(value.cpu()))
-        ctx.save_for_backward(torch.from_numpy(slope).to(logits))
+    def forward(
+        ctx: Any, logits: Tensor, probs: Tensor | None, value: Tensor, which: str, events: WeightedEvents
+    ) -> Tensor:
+        edges = ctx.needs_input_grad[1]
+        found, slope = events.log_probs(which, host.array(logits.cpu()), host.array(value.cpu()), edges=edges)
+        ctx.save_for_backward(torch.from_numpy(slope).to(logits), torch.isinf(logits))
         return torch.from_numpy(found).to(logits)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return gradient.unsqueeze(-1) * ctx.saved_tensors[0], None, None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+        slope, sure = ctx.saved_tensors
+        change = gradient.unsqueeze(-1) * slope
+        of_probs = torch.where(sure, change, 0.0) if ctx.needs_input_grad[1] else None
+        return torch.where(sure, 0.0, change), of_probs, None, None, None
 
 
 def exact_log_prob(logits: Tensor, count: Tensor) -> Tensor:

@@ -490,7 +490,8 @@ class PoissonBinomial(OfCounts):
         """Log-probabilities of a weighted sum, "at", "below" or "above" a value."""
         events = WeightedEvents(self._weights or ones, self._step, self._given.shape[-1])
         # the host answers in 64 bits and is handed, and hands back, what JAX's global flag allows
-        return _sum_log_prob(events, which, self.logits, jnp.asarray(numbers("value", value, "sums")))
+        x = jnp.asarray(numbers("value", value, "sums"))
+        return _sum_log_prob(events, which, self.logits, self._probs, x)
 
     def _refuse_weights(self, what: str) -> None:
         if self._weights is not None:
@@ -806,28 +807,33 @@ def _log_pmf(logits: Any, probs: Any, count: Any) -> Any:
     return _with_decided(given, beside)[..., 0]
 
 
-def _sum_log_prob(events: WeightedEvents, which: str, logits: Any, value: Any) -> Any:
-    """Log-probabilities of weighted sums, by the host; derivatives are changes of probabilities, of the same pass."""
+def _sum_log_prob(events: WeightedEvents, which: str, logits: Any, probs: Any, value: Any) -> Any:
+    """Log-probabilities of weighted sums, by the host; derivatives are changes of probabilities, of the same pass.
+
+    Probabilities of 0 and 1 have derivatives of their own, which infinite log-odds do not have.
+    """
     shape = jnp.broadcast_shapes(value.shape, logits.shape[:-1])
     x = jnp.broadcast_to(value, shape).astype(logits.dtype)
 
-    def both(nu: Any, x: Any) -> Any:
+    def both(nu: Any, x: Any, edges: bool) -> Any:
         answers = tuple(jax.ShapeDtypeStruct(a.shape, nu.dtype) for a in (x, nu))  # type: ignore[no-untyped-call]
         return jax.pure_callback(
-            lambda a, b: tuple(r.astype(nu.dtype) for r in events.log_probs(which, a, b)), answers, nu, x,
-            vmap_method="broadcast_all",
+            lambda a, b: tuple(r.astype(nu.dtype) for r in events.log_probs(which, a, b, edges=edges)),
+            answers, nu, x, vmap_method="broadcast_all",
         )  # fmt: skip
 
     @jax.custom_jvp
-    def log_prob(nu: Any) -> Any:
-        return both(nu, x)[0]
+    def log_prob(nu: Any, p: Any) -> Any:
+        return both(nu, x, False)[0]
 
     @log_prob.defjvp
     def _(primals: Any, tangents: Any) -> tuple[Any, Any]:
-        found, slope = both(primals[0], x)
-        return found, jnp.sum(jnp.where(slope == 0.0, 0.0, slope * tangents[0]), -1)
+        found, slope = both(primals[0], x, probs is not None)
+        moves = jnp.where(jnp.isinf(primals[0]), tangents[1], tangents[0])
+        return found, jnp.sum(jnp.where(slope == 0.0, 0.0, slope * moves), -1)
 
-    return log_prob(jnp.broadcast_to(logits, (*shape, logits.shape[-1])))
+    each = (*shape, logits.shape[-1])
+    return log_prob(*(jnp.broadcast_to(a, each) for a in (logits, logits if probs is None else probs)))
 
 
 @jax.custom_jvp
