@@ -41,7 +41,15 @@ def sum_weights(value: ArrayLike, n: int, step: float | None) -> Ints | Float64:
     shape: tuple[Any, ...] = (n, "K") if given.ndim == 2 else (n,)
     hint = " Give one per variable, or (n, K) for K outcomes of each."
     weights = array("weights", given, shape, REALS, hint=hint, copy=True)
-    check_sizes(weights, step)
+    if step is not None:
+        check_step(weights, step)
+    with np.errstate(over="ignore"):
+        largest, size = float(np.abs(weights).max(initial=0.0)), float(np.abs(weights).sum())
+    if largest > 0.0 and not (largest > 1e-150 and size < 1e150):
+        raise ParameterError(
+            f"`weights` must have sizes between 1e-150 and 1e150; the largest is {largest:g}. Measure them in another "
+            "unit."
+        )
     if step is None and np.all(weights == np.floor(weights)):
         total = float(np.abs(weights).sum())
         divisor = (
@@ -58,19 +66,13 @@ def sum_weights(value: ArrayLike, n: int, step: float | None) -> Ints | Float64:
     return weights
 
 
-def check_sizes(weights: NDArray[Any], step: float | None) -> None:
-    """Some weight is large enough for the grid, and none too extreme for its squares."""
-    with np.errstate(over="ignore"):
-        largest, total = float(np.abs(weights).max(initial=0.0)), float(np.abs(weights).sum())
-    if step is not None and weights.size and step > largest:
+def check_step(weights: NDArray[Any], step: float) -> None:
+    """Some weight is large enough for the grid."""
+    largest = float(np.abs(weights).max(initial=0.0))
+    if weights.size and step > largest:
         raise ParameterError(
             f"`step` must not exceed the largest weight, {largest:g}, or no event has a cell of its own; {step:g} "
             "arrived. Take a hundredth of a typical weight, or leave it out."
-        )
-    if largest > 0.0 and not (largest > 1e-150 and total < 1e150):
-        raise ParameterError(
-            f"`weights` must have sizes between 1e-150 and 1e150; the largest is {largest:g}. Measure them in another "
-            "unit."
         )
 
 
