@@ -719,7 +719,9 @@ def chosen(names: Any, wanted: list[str] | None) -> list[str]:
 def sweep(options: argparse.Namespace) -> float:
     """Print what is above the aims, and return the worst ratio."""
     inputs = QUICK_INPUTS if options.quick and not options.input else INPUTS
-    inputs = [i for i in inputs if not options.input or any(w in " ".join(i) for w in options.input)]
+    inputs = [i for i in inputs if not options.input or any(w in ", ".join(i) for w in options.input)]
+    if not inputs:
+        raise SystemExit(f"no input's name, such as {', '.join(USUAL)!r}, contains any of {options.input}")
     verbs = chosen(QUICK_VERBS if options.quick and not options.verb else VERBS, options.verb)
     kinds = chosen(QUICK_KINDS if options.quick and not options.kind else KINDS, options.kind)
     sizes = options.size or (QUICK_SIZES if options.quick else SIZES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -258,6 +259,24 @@ def test_work_in_quadratic_time_is_announced_at_the_line_that_asks(monkeypatch):
     with pytest.warns(tt.SlowWarning, match="pairs of counts, about") as caught:
         model.hessian_vector_product(rng.normal(size=n), counts=False)
     assert caught[0].filename == __file__
+
+
+def test_samples_in_quadratic_time_are_announced_at_the_line_that_asks(monkeypatch):
+    monkeypatch.setattr("tallytree.engine.ladder._LONG", 1e-4)
+    n, rng = 2400, np.random.default_rng(12)
+    nu = rng.normal(size=n)
+
+    def model(inner):
+        return tt.CountModel(nu, [tt.Group(range(n // 2), inner), tt.Group(None, tt.at_most(n // 2))])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tt.SlowWarning)
+        for smooth in (tt.uniform(), tt.between(100, 200), rng.normal(size=n // 2 + 1)):
+            model(smooth).sample(rng=1)
+    for rough in (tt.one_of([100, 900]), 1e-2 * (np.arange(n // 2 + 1.0) - 200.0) ** 2):
+        with pytest.warns(tt.SlowWarning, match="A sample needs .* has holes or a wide range") as caught:
+            model(rough).sample(rng=1)
+        assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -48,6 +48,7 @@ void direct_sums(const double* x, ptrdiff_t nx, const double* y, ptrdiff_t ny, p
     double all[kTileOutputs];
     accumulate_tile<kRows, -1>(x, (int)max(ptrdiff_t{0}, k - ny + 1), (int)min(nx, k + kTileOutputs), y + k, all);
     std::memcpy(c + (k - from), all, (size_t)min(ptrdiff_t{kTileOutputs}, to - k + 1) * sizeof(double));
+    let_signals_through_after((int)nx);
   }
 }
 
@@ -115,6 +116,7 @@ void log_convolve(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, 
   ptrdiff_t from = first, to = last, left = count;
   double slope = 0.0;
   while (left > 0) {
+    let_signals_through_after((int)nb);
     for (int j = 0; j < kTileOutputs; j++) y[j] = 0.0;
     const Scaled sb = scale(b, nb, slope, x), sa = scale(a, na, slope, y + kTileOutputs);
     for (int j = 0; j < 2 * kTileOutputs; j++) y[kTileOutputs + sa.length + j] = 0.0;
@@ -149,8 +151,11 @@ void log_convolve(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, 
       if (out[k - first] != out[k - first] && ++seen == (left + 1) / 2) middle = k;
     slope = slope_through(a, na, b, nb, middle);
   }
-  for (ptrdiff_t k = from; k <= to; k++)
-    if (out[k - first] != out[k - first]) out[k - first] = entry(a, na, b, nb, k, c);
+  for (ptrdiff_t k = from; k <= to; k++) {
+    if (out[k - first] == out[k - first]) continue;
+    out[k - first] = entry(a, na, b, nb, k, c);
+    let_signals_through_after((int)nb);
+  }
 }
 
 }  // namespace tallytree::TT_LEVEL

@@ -14,18 +14,25 @@ from .answer import Answer
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds; bounds are far above the errors they bound
 
 
-# Seconds per pair of counts, measured: one exponent per entry, logarithms with derivatives, walks over decisions
-WIDE, TANGENT, WALK = 1e-9, 1.5e-8, 2e-7
+# Seconds per pair of counts, measured: one exponent per entry, logarithms with derivatives, walks over decisions, and
+# messages of samplers
+WIDE, TANGENT, WALK, DRAWN = 1e-9, 1.5e-8, 2e-7, 1.2e-9
 _LONG = 3.0  # seconds that are announced
 
 
-def announce(pairs: float, seconds_each: float, what: str) -> None:
+def is_long(pairs: float, seconds_each: float) -> bool:
+    """Whether work in quadratic time is announced."""
+    return pairs * seconds_each > _LONG
+
+
+def announce(
+    pairs: float, seconds_each: float, what: str, why: str = "the quicker methods cannot certify their answer"
+) -> None:
     """Warn before work in quadratic time that takes long."""
-    seconds = pairs * seconds_each
-    if seconds > _LONG:
+    if is_long(pairs, seconds_each):
         warn(
-            f"{what} needs a pass over {pairs:.1e} pairs of counts, about {seconds:.0f} s, because the quicker methods "
-            "cannot certify their answer. Log-odds that stand for excluded or forced variables are quick as -inf or "
+            f"{what} needs a pass over {pairs:.1e} pairs of counts, about {pairs * seconds_each:.0f} s, because {why}. "
+            "Log-odds that stand for excluded or forced variables are quick as -inf or "
             "inf, and so are tables with -inf at counts that are meant to be impossible. Ctrl-C ends the work.",
             SlowWarning,
         )

@@ -26,6 +26,7 @@ from ...structure.nested.blocks import BlockForest
 from ..law import log_convolve
 
 _CELLS = 1 << 22  # entries of temporary arrays
+_SHORT, _SMOOTH = 512, 200.0  # counts, and nats of range, up to which a table leaves messages smooth
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Window:
     budget: float
 
 
-class ArrayForest:
-    """Upward messages of one model, ready to draw from.
+class OpenCounts:
+    """Which counts of every block and node can occur in a sample of one model.
 
     Parameters
     ----------
@@ -67,9 +68,6 @@ class ArrayForest:
         self._on = expit(nu[self._independent])
         with np.errstate(all="ignore"):
             self._set_intervals(tables, window)
-            self._set_messages(tables)
-
-    # -- upward ------------------------------------------------------------------------------------------------
 
     def _set_intervals(self, tables: Float64, window: Window | None) -> None:
         """Counts low..high that can occur at every block and node, from zeros in tables and from the window."""
@@ -78,7 +76,6 @@ class ArrayForest:
         p, q = expit(self._nu), expit(-self._nu)
         mean = (np.bincount(self._block, p, n) + self._forced).tolist()
         var = np.bincount(self._block, p * q, n).tolist()
-        self._reach: list[tuple[int, int]] = []
         for node in range(len(forest.size)):
             if node >= n:
                 a, b = forest.left[node - n], forest.right[node - n]
@@ -86,7 +83,6 @@ class ArrayForest:
                 high.append(high[a] + high[b])
                 mean.append(mean[a] + mean[b])
                 var.append(var[a] + var[b])
-            self._reach.append((low[node], high[node]))
             if forest.table[node] >= 0:
                 own = tables[forest.table[node] + low[node] : forest.table[node] + high[node] + 1]
                 possible = np.flatnonzero(own > -math.inf) + low[node]
@@ -105,6 +101,38 @@ class ArrayForest:
             for x, y in ((a, b), (b, a)):
                 low[x], high[x] = max(low[x], low[node] - high[y]), min(high[x], high[node] - low[y])
         self._low, self._high = np.array(low, np.int64), np.array(high, np.int64)
+
+    def pairs_far_from_peaks(self, tables: Float64) -> float:
+        """Pairs of counts whose weights are added up one by one: those of messages that are not smooth.
+
+        Few slopes reach all entries of a message if its tables have no holes and little range. All that lies above a
+        table of another kind is far from smooth; a table of a root enters no merge.
+        """
+        forest, length = self._forest, np.maximum(self._high - self._low + 1, 0).astype(np.float64)
+        rough = np.zeros(len(forest.size), bool)
+        for node in np.flatnonzero((forest.table >= 0) & (length > _SHORT)).tolist():
+            own = tables[forest.table[node] :][self._low[node] : self._high[node] + 1]
+            rough[node] = np.ptp(own) > _SMOOTH if np.isfinite(own).all() else True
+        pairs = 0.0
+        for node in range(forest.n_blocks, len(rough)):
+            a, b = forest.children(node)
+            if rough[a] or rough[b]:
+                rough[node] = True
+                pairs += min(length[a], length[b]) * min(max(length[a], length[b]), length[node])
+        return pairs
+
+
+class ArrayForest(OpenCounts):
+    """Upward messages of one model, ready to draw from. Parameters are those of :class:`OpenCounts`."""
+
+    def __init__(
+        self, forest: BlockForest, nu: Float64, tables: Float64, window: Window | None = None
+    ) -> None:
+        super().__init__(forest, nu, tables, window)
+        with np.errstate(all="ignore"):
+            self._set_messages(tables)
+
+    # -- upward ------------------------------------------------------------------------------------------------
 
     def _set_messages(self, tables: Float64) -> None:
         forest, n, low, high = self._forest, self._forest.n_blocks, self._low, self._high

@@ -23,8 +23,9 @@ from .. import native, thresholds
 from ..answer import posterior
 from ..count.decided import Core, core_of
 from ..count.infer import infer
+from ..ladder import DRAWN, announce, is_long
 from ..problem import Problem
-from .array import ArrayForest, Window
+from .array import ArrayForest, OpenCounts, Window
 from .large import LargeBlock
 
 
@@ -164,6 +165,8 @@ class _Plan:
         sets = [cells[0] for bucket in large for cells in bucket.cells]
         away = program.set_node[np.searchsorted(program.set_offset, np.array(sets, np.int64))]
         self.small = cut(program, np.setdiff1d(program.roots, away), free=True)
+        size = self.small.size + 1.0
+        self.pairs = float((size[self.small.left] * size[self.small.right]).sum())
         self.large: list[tuple[Ints, Ints, BlockForest]] = []
         for bucket in large:
             own = CountTree.flat(bucket.size).program
@@ -175,6 +178,11 @@ class _Plan:
 
 class _Model:
     def __init__(self, plan: _Plan, nu: Float64, tables: Float64) -> None:
+        if is_long(plan.pairs, DRAWN):
+            pairs = OpenCounts(plan.small, nu, tables).pairs_far_from_peaks(tables)
+            announce(
+                pairs, DRAWN, "A sample", "the table of a group inside a group has holes or a wide range"
+            )
         # A forest of nothing would only cost time.
         small = plan.small.n_blocks or len(plan.small.free) or not plan.large
         self._small: Any = make_forest(plan.small, nu, tables) if small else None
