@@ -279,6 +279,19 @@ def test_samples_in_quadratic_time_are_announced_at_the_line_that_asks(monkeypat
         assert caught[0].filename == __file__
 
 
+@pytest.mark.skipif(config.native() is None, reason="the compiled engine's ladder")
+def test_high_tables_are_solved_without_their_height(monkeypatch):
+    monkeypatch.setattr("tallytree.engine.native.tree_pass", None)
+    monkeypatch.setattr("tallytree.engine.native.tree_tangent", None)
+    n, rng = 50_000, np.random.default_rng(50_000)
+    nu, table, v = rng.normal(size=n), 1e-3 * (np.arange(n + 1.0) - n / 3) ** 2, rng.normal(size=n)
+    high, low = tt.CountModel(nu, table), tt.CountModel(nu, table - table[-1])
+    np.testing.assert_allclose(high.posterior_logits, low.posterior_logits, rtol=0.0, atol=1e-9)
+    assert high.log_partition == pytest.approx(low.log_partition + table[-1], rel=1e-14)
+    found, right = (m.hessian_vector_product(v, counts=False).logits for m in (high, low))
+    np.testing.assert_allclose(found, right, rtol=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_rare_states_are_those_of_the_other_mode_where_that_is_likelier(seed):
     # One on or two off, in closed form: the other mode may hold e^-1000 of the weight and still decide small odds.

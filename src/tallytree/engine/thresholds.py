@@ -21,6 +21,7 @@ FEW_DRAWS = 8  # ... if so few samples of each are wanted; more pay for tables o
 FEW_LARGE_DRAWS = 4  # compiled: so many samples of a large component are drawn given their totals, one by one
 LONG_DRAWS = 4096  # more samples of components above this size come from windows of their total
 LAW_KNOWN = 1e-12  # error that the probabilities of a total may have when it is drawn
+HIGH = 1e4  # nats: entries of a flat table from which its height is worth taking off
 NEVER_DRAWN = 2.0**-60  # share of the weight that samples need not reach
 TILT_WORTH = 1 << 15  # compiled: from here on a few tilted FFT passes cost less than one tiled pass
 TILT_LEAST = 0.5  # standard deviations by which a tilt has to move a mean to be worth a pass

@@ -26,7 +26,7 @@ from ...structure.nested.tree import TreeProgram
 from .. import native, thresholds
 from ..answer import Answer, Derivatives, posterior
 from ..ladder import TANGENT, climb
-from ..problem import Problem
+from ..problem import Problem, Rows
 from . import infer, retilt, star
 from .characteristic import flat_tangent
 from .decided import SHARE, core_of
@@ -184,7 +184,7 @@ def _solved(program: TreeProgram | None, batch: _Batch) -> _Part:
         return _array_flat(batch) if program is None else _array_nested(program, batch)
     if program is None:
         quadratic = lambda b: _climbed(_rungs(CountTree.flat(b.nu.shape[1]).program), b)  # noqa: E731
-        return _climbed([_flat_rung, _without_decided, quadratic], batch)
+        return _climbed([_flat_rung, _level_rung, _without_decided, quadratic], batch)
     small = len(batch) >= thresholds.SIDE_BY_SIDE and program.n_leaves <= thresholds.SMALL_IN_LANES
     if small and batch.counts and not len(batch.v):
         return _climbed([partial(_side_by_side, program), *_rungs(program)], batch)
@@ -211,17 +211,28 @@ def _flat_rung(batch: _Batch) -> _Part:
     return _Part(*native.flat_tangent(batch.nu, batch.tables, batch.v, batch.h, batch.counts))
 
 
-def _without_decided(batch: _Batch) -> _Part:
-    """Models most of whose variables are decided, and do not move, one by one; no answer for the others."""
+def _level_rung(batch: _Batch) -> _Part:
+    """With the height of their tables taken off, on which no derivative depends."""
+    rows, level = infer.at_level(Rows(batch.nu, batch.tables))
+    return _flat_rung(replace(batch, tables=rows.tables)) if level.any() else _unknown(batch)
+
+
+def _unknown(batch: _Batch) -> _Part:
+    """No answer: the bounds are infinite."""
     models, total = len(batch), batch.tables.shape[1]
     values = batch.counts and not len(batch.v)
-    part = _Part(
+    return _Part(
         np.zeros(batch.v.shape),
         np.zeros((models if values else 0, total)),
         np.zeros((len(batch.v) if batch.counts else 0, models, total)),
         np.full(models, math.inf),
     )
-    for b in range(models):
+
+
+def _without_decided(batch: _Batch) -> _Part:
+    """Models most of whose variables are decided, and do not move, one by one; no answer for the others."""
+    part = _unknown(batch)
+    for b in range(len(batch)):
         core = core_of(batch.nu[b], batch.tables[b % len(batch.tables)])
         if core is None:
             continue
@@ -231,7 +242,7 @@ def _without_decided(batch: _Batch) -> _Part:
         found = _solved(None, _Batch(core.rows.nu, core.rows.tables, v, h, batch.counts))
         part.marginals[:, b, core.kept] = found.marginals[:, 0]
         part.bound[b] = found.bound[0] + SHARE
-        if values:
+        if len(part.probs):
             part.probs[b, cells] = found.probs[0]
         if batch.counts and len(batch.v):
             part.counts[:, b, cells] = found.counts[:, 0]

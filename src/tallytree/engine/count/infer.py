@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -157,7 +158,35 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
     quick: Rung = partial(native.flat, cavities=cavities)
     if batch == 1 and n > thresholds.EXACT_TAILS and thresholds.sparse(rows.nu):
         return [*rungs, partial(_without_decided, otherwise=[quick, trees])]
-    return [*rungs, quick, partial(_without_decided, otherwise=[trees])]
+    return [*rungs, quick, partial(_level_rung, quick), partial(_without_decided, otherwise=[trees])]
+
+
+def at_level(rows: Rows | Problem) -> tuple[Rows, Float64]:
+    """Standard models with the heights (B,) of their tables at the mean count taken off, and these.
+
+    Far from 0 a table is rounded as its height is; its differences, on which all but log Z depends, are exact. Low
+    tables stay as they are.
+    """
+    tables = rows.full_tables
+    if not (np.isfinite(rows.tables) & (np.abs(rows.tables) > thresholds.HIGH)).any():
+        return Rows(rows.nu, tables), np.zeros(len(rows))
+    odds = posterior(rows.nu, native.flat(rows, cavities=False).messages)
+    with np.errstate(invalid="ignore"):
+        mean = np.nansum(expit(odds), -1).round().astype(np.int64)
+    level = np.take_along_axis(tables, mean[:, None], 1)[:, 0]
+    level = np.where(np.isfinite(level), level, 0.0)
+    return Rows(rows.nu, tables - level[:, None]), level
+
+
+def _level_rung(solve: Rung, rows: Rows | Problem) -> Answer:
+    """Large tables without their height, for which log Z is made up."""
+    lower, level = at_level(rows)
+    if not level.any():
+        return Answer.none(rows.nu.shape)
+    found = solve(lower)
+    total = found.log_mean + level
+    lost = UNIT_ROUNDOFF * np.maximum(np.abs(level) - np.abs(total), 0.0)
+    return replace(found, log_mean=total, bound=found.bound + lost)
 
 
 def _without_decided(rows: Rows | Problem, otherwise: list[Rung]) -> Answer:
