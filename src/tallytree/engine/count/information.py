@@ -19,7 +19,7 @@ from ...arrays import Float64
 from .. import thresholds
 from ..arithmetic import UNIT_ROUNDOFF
 from ..forest.entropy import entropy_by_parts
-from ..ladder import WALK, announce
+from ..ladder import TANGENT, announce
 from ..problem import Problem, without_edges
 from . import moments, retilt
 from .derivatives import LEFT_OUT, count_probabilities
@@ -171,7 +171,7 @@ def _from_distributions(solver: Any) -> Float64:
         out[rows] = np.where(sure, found, np.maximum(quick[rows], 0.0))
         rows = rows[~sure]
     if walk * len(rows) <= thresholds.LARGEST_WALK:
-        announce(walk * len(rows), WALK, "An entropy")
+        announce(walk * len(rows), TANGENT, "An entropy")
         part = problem.take(rows)
         out[rows] = entropy_by_parts(without_edges(problem.tree.program, part.nu, part.tables))
     return out
