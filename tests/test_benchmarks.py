@@ -45,7 +45,7 @@ def sweep(*arguments):
 
 
 def test_every_kind_and_verb_of_the_sweep_runs():
-    done = sweep("--size", 40, "--input", "normal between", "--all", "--limit", 20)
+    done = sweep("--size", 40, "--input", "normal, between", "--all", "--limit", 20)
     assert done.returncode == 0, done.stderr
     assert "Error" not in done.stdout
     lines = done.stdout.splitlines()
