@@ -9,7 +9,6 @@ import tallytree as tt
 from helpers import few
 from oracle_tangents import flat_tangent, nested_tangent
 from tallytree import config
-from tallytree.engine.count import derivatives as count_derivatives
 from tallytree.engine.count.derivatives import count_probabilities, derivatives
 
 INF = np.inf
@@ -244,22 +243,3 @@ def test_products_of_blocks_and_a_total_agree_with_logarithms(kind, along):
     p = model.marginals
     allowed = np.maximum(1e-10 * np.abs(v).max() * np.sqrt(p * (1.0 - p)), 1e-9 * np.abs(want))
     assert (np.abs(found - want) <= allowed + 1e-13).all()
-
-
-@pytest.mark.skipif(config.native() is None, reason="the compiled engine's certificate")
-@pytest.mark.parametrize("n", [700, 1100])
-def test_a_spike_of_a_table_does_not_hide_the_mass_beside_it(n):
-    rng = np.random.default_rng(n)
-    spike = lambda m: np.where(np.arange(m + 1) == m - 3, 0.5 * m, 0.0)  # noqa: E731
-    groups = [tt.Group(range(n // 2), spike(n // 2)), tt.Group(None, spike(n))]
-    problem = tt.CountModel(rng.normal(size=n), groups)._solver.problem
-    program, tables = problem.tree.program, np.ascontiguousarray(problem.full_tables)
-    v, h = rng.normal(size=(1, 1, n)), rng.normal(size=(1, *tables.shape))
-    batch = count_derivatives._Batch(problem.nu, tables, v, h, True)
-    found, right = (
-        count_derivatives._tree_rung(program, batch),
-        count_derivatives._array_nested(program, batch),
-    )
-    assert found.bound[0] < 1e-10
-    assert close(found.marginals, right.marginals, np.abs(right.marginals).max())
-    assert close(found.counts, right.counts, np.abs(right.counts).max())

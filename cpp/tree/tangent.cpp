@@ -18,7 +18,6 @@ namespace tallytree::TT_LEVEL {
 namespace {
 
 constexpr double kLeastNumber = 1e-300;  // of the largest value of a message: what underflow may take from an entry
-constexpr double kUntouched = 1e-290;    // products that large have lost nothing
 
 // The up message of a node; a leaf's is (q, p) with derivative (-p q v, p q v), cut down to its possible states.
 struct DualView : DualUp {
@@ -53,13 +52,6 @@ void add_multiple(double* x, const double* y, double factor, int n) {
   for (int k = 0; k < n; k++) x[k] += factor * y[k];
 }
 
-double least_value(const DualView& message) {
-  double least = __builtin_inf();
-  for (int k = 0; k < message.length; k++)
-    if (message.value[k] > 0) least = min(least, message.value[k]);
-  return least;
-}
-
 constexpr double kTangentTail = 1e4;  // tails of a tangent may be this much heavier than those of the value
 
 // c = a * b and c' = a' * b + a * b', by transform where that pays.
@@ -91,22 +83,8 @@ void merge(TangentItem& item, Worker& worker, TangentNode& node, const DualView&
   }
 }
 
-constexpr double kSpike = 600;     // nats: how far a table may rise above its entry where the mass is
-constexpr double kSeldom = 1e-60;  // share of the scale below which the mass lies elsewhere than the table's top
-
-// The entry of a table at the largest of the weights c * exp(log_f), n counts.
-double entry_at_mass(const double* log_f, const double* c, int n) {
-  double best = -__builtin_inf(), entry = best;
-  for (int k = 0; k < n; k++) {
-    const double weight = log_f[k] + real::log(c[k]);
-    if (weight > best) best = weight, entry = log_f[k];
-  }
-  return entry;
-}
-
-// Multiplies by the table on the kept counts. The scale is the largest entry there, or that where the mass is if a spike
-// would leave nothing of it. Returns whether no entry was lost by underflow.
-bool apply_table(const TangentItem& item, Worker& worker, int32_t i, Interval kept, TangentNode& node, double* c,
+// Multiplies by the table on the kept counts. The scale is the largest entry there.
+void apply_table(const TangentItem& item, Worker& worker, int32_t i, Interval kept, TangentNode& node, double* c,
                  double* c1) {
   const int64_t offset = item.tree->table_offset[i];
   const int size = item.tree->size[item.tree->leaves + i], n = kept.hi - kept.lo + 1;
@@ -117,21 +95,12 @@ bool apply_table(const TangentItem& item, Worker& worker, int32_t i, Interval ke
   if (top == low) {
     fill(c, n, 0.0);
     fill(c1, n, 0.0);
-    return true;
-  }
-  double* f = scratch_part(worker, 2);
-  const auto factors = [&] {
-    double most = 0;
-    for (int k = 0; k < n; k += kLanes) store(f + k, exp(load_part(log_f + kept.lo + k, min(n - k, kLanes), low) - top));
-    for (int k = 0; k < n; k++) most = max(most, c[k] * f[k]);
-    return most;
-  };
-  if (factors() < kSeldom * largest(c, n)) {
-    top = max(top - kSpike, entry_at_mass(log_f + kept.lo, c, n));
-    factors();
+    return;
   }
   node.log_top = top;
   node.table_limit = real::exp(min(all - top, 700.0));
+  double* f = scratch_part(worker, 2);
+  for (int k = 0; k < n; k += kLanes) store(f + k, exp(load_part(log_f + kept.lo + k, min(n - k, kLanes), low) - top));
   if (item.h) {
     const double* h = item.h + offset;
     for (int k = 0; k <= size; k++)
@@ -139,14 +108,10 @@ bool apply_table(const TangentItem& item, Worker& worker, int32_t i, Interval ke
     for (int k = 0; k < n; k++)
       if (f[k] > 0) c1[k] += h[kept.lo + k] * c[k];
   }
-  bool whole = true;
   for (int k = 0; k < n; k++) {
-    const bool possible = c[k] > 0 && log_f[kept.lo + k] > low;
     c[k] *= f[k];
     c1[k] *= f[k];
-    whole &= !possible || c[k] > kUntouched;
   }
-  return whole;
 }
 
 // Scales, centres and keeps the message.
@@ -212,11 +177,11 @@ Gradient gradient_of(const TangentItem& item, Worker& worker, int32_t i, int sta
 }
 
 // Errors of the node's own merge and of what it cut, now that g is known.
-void judge(TangentNode& node, const DualView& a, const DualView& b, const Gradient& g) {
+void judge(TangentNode& node, const DualView& a, const DualView& b, const Gradient& g, int size) {
   const double inverse = 1 / node.overlap, merged = node.factor * inverse;
-  const auto error_of = [&](double cut, double limit) { return cut > 0 ? cut * limit * inverse : kLeastNumber; };
-  node.cut_error = error_of(node.cut, node.down_limit);
-  node.cut_change_error = error_of(node.change_cut, node.down_limit) + error_of(node.cut, node.down_change_limit);
+  const double cut = node.cut + kLeastNumber * size, change_cut = node.change_cut + kLeastNumber * size;
+  node.cut_error = cut * node.down_limit * inverse;
+  node.cut_change_error = (change_cut * node.down_limit + cut * node.down_change_limit) * inverse;
   if (!node.transform) return;
   const auto error = [&](double x, double y, const Norms& weight) {
     return merged * transform_error(node.transform, x, y, weight.one, weight.two);
@@ -359,9 +324,7 @@ void tangent_up(TangentItem& item, Worker& worker, int32_t i) {
   merge(item, worker, node, a, b, c, c1);
   Interval kept = {start, start + count - 1};
   // A table may lift again what underflow took, also beyond the counts that are left.
-  const double underflow = kLeastNumber * (double)tree.size[tree.leaves + i];
-  bool whole = !node.transform && least_value(a) * least_value(b) > kUntouched;
-  double lost = whole ? 0.0 : underflow, lost_change = lost * item.direction_limit;
+  double lost = kLeastNumber * (double)tree.size[tree.leaves + i], lost_change = lost * item.direction_limit;
   if (node.transform) {
     const Interval entries = kept_by_chernoff(a.value, a.length, a.sum, b.value, b.length, b.sum);
     kept = {start + entries.lo, start + entries.hi};
@@ -370,7 +333,7 @@ void tangent_up(TangentItem& item, Worker& worker, int32_t i) {
   }
   c += kept.lo - start;
   c1 += kept.lo - start;
-  if (tree.table_offset[i] >= 0) whole &= apply_table(item, worker, i, kept, node, c, c1);
+  if (tree.table_offset[i] >= 0) apply_table(item, worker, i, kept, node, c, c1);
   int n = kept.hi - kept.lo + 1;
   const double total = norms(c, n).one, total_change = norms(c1, n).one;
   const bool look = item.use_fft && !node.transform && n >= kTrimFrom && total > 0;
@@ -387,9 +350,6 @@ void tangent_up(TangentItem& item, Worker& worker, int32_t i) {
   node.cut += lost * node.table_limit;
   node.change_cut += (lost_change + lost * node.direction_limit) * node.table_limit;
   keep(worker, node, c, c1, kept.lo + below, n);
-  if (whole) return;
-  node.cut += underflow;
-  node.change_cut += underflow;
 }
 
 void tangent_down(TangentItem& item, Worker& worker, int32_t i) {
@@ -397,7 +357,7 @@ void tangent_down(TangentItem& item, Worker& worker, int32_t i) {
   TangentNode& node = item.nodes[i];
   const DualView a(item, tree.left[i]), b(item, tree.right[i]);
   const Gradient g = gradient_of(item, worker, i, a.lo + b.lo, a.length + b.length - 1);
-  judge(node, a, b, g);
+  judge(node, a, b, g, tree.size[tree.leaves + i]);
   if (tree.table_offset[i] >= 0) write_beliefs(item, i);
   const int N = node.transform;
   double* g_spectrum = nullptr;
