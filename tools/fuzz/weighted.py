@@ -25,6 +25,8 @@ def draw_weighted(rng: np.random.Generator) -> LinearCase | ThinnedCase:
     logits[rng.random(n) < 0.1] = rng.choice([INF, -INF])
     if rng.random() < 0.5:
         units = rng.integers(-4, 5, n) * int(rng.choice([1, 1, 3]))
+        if not units.any():
+            units[:1] = 1  # a step above all weights is refused
         table = rng.choice([0.0, 1.0, 30.0, 500.0]) * rng.normal(size=int(np.abs(units).sum()) + 1)
         table[rng.random(len(table)) < rng.choice([0.0, 0.3])] = -INF
         return LinearCase(logits, units, table)
