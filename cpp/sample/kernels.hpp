@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/streams.hpp"
+#include "base/worker.hpp"
 
 namespace tallytree {
 
@@ -26,9 +27,9 @@ struct MessageView {
 };
 
 struct SampleKernels {
-  // log sum_i exp(a[i] + b[k - i]) for k = first..last. scratch: log_convolve_scratch(na, nb) doubles.
+  // log sum_i exp(a[i] + b[k - i]) for k = first..last; the worker is one for vectors of na + nb entries.
   void (*log_convolve)(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, ptrdiff_t first, ptrdiff_t last,
-                       double* out, double* scratch);
+                       double* out, Worker& worker);
   // log P(r of n variables on), r = 0..n, n <= 64.
   void (*block_message)(const double* nu, int n, double* out);
   void (*block_table)(const double* nu, int n, BlockTable* table);
@@ -54,7 +55,6 @@ struct SampleKernels {
                               uint32_t id, uint32_t group, uint64_t* words, uint8_t* out);
 };
 
-static inline ptrdiff_t log_convolve_scratch(ptrdiff_t na, ptrdiff_t nb) { return 4 * (na + nb) + 512; }
 static inline ptrdiff_t split_scratch(ptrdiff_t length) { return 3 * length + 128; }
 // int32 entries of `order`.
 static inline ptrdiff_t split_order(ptrdiff_t samples, ptrdiff_t range) { return samples + range + 16; }

@@ -8,6 +8,7 @@
 #include "base/constants.hpp"
 #include "base/parallel.hpp"
 #include "base/sigmoid.hpp"
+#include "base/workspace.hpp"
 
 namespace tallytree {
 
@@ -128,7 +129,7 @@ void SampleTree::pass_up(const SampleTreeInput& in, int threads) {
     by_height[i] = blocks_ + i;
   }
   std::stable_sort(by_height.begin(), by_height.end(), [&](int64_t a, int64_t b) { return height[a] < height[b]; });
-  std::vector<std::vector<double>> scratch(std::max(threads, 1));
+  std::vector<WorkerMemory> memory(std::max(threads, 1));
   for (int64_t begin = 0, end; begin < nodes_; begin = end) {
     double work = 0;
     for (end = begin; end < nodes_ && height[by_height[end]] == height[by_height[begin]]; end++) {
@@ -138,11 +139,11 @@ void SampleTree::pass_up(const SampleTreeInput& in, int threads) {
     run_tasks((size_t)(end - begin), work < 3e5 ? 1 : threads, [&](size_t i, int thread) {
       const int64_t id = by_height[begin + (int64_t)i];
       const MessageView a = message(left_[id - blocks_]), b = message(right_[id - blocks_]);
-      auto& room = scratch[thread];
-      room.resize(std::max<size_t>(room.size(), log_convolve_scratch(a.length, b.length)));
+      memory[thread].arena.reset();
+      Worker worker = memory[thread].worker((size_t)(a.length + b.length));
       const int64_t origin = a.low + b.low;
       kernels_.log_convolve(a.log_weight, a.length, b.log_weight, b.length, low_[id] - origin, high_[id] - origin,
-                            up_.data() + place_[id], room.data());
+                            up_.data() + place_[id], worker);
       weigh(id);
     });
   }

@@ -54,9 +54,10 @@ array_out log_convolve(vector_in a, vector_in b, int64_t first, int64_t last,
   require(a.shape(0) > 0 && b.shape(0) > 0 && first >= 0 && first <= last && last < longest,
           "`first` and `last` must be entries of the convolution of two vectors that are not empty");
   array_out out = new_array({(size_t)(last - first + 1)});
-  std::vector<double> scratch(log_convolve_scratch((ptrdiff_t)a.shape(0), (ptrdiff_t)b.shape(0)));
+  WorkerMemory memory;
+  Worker worker = memory.worker((size_t)longest + 1);
   choose(level).sample->log_convolve(a.data(), (ptrdiff_t)a.shape(0), b.data(), (ptrdiff_t)b.shape(0), first, last,
-                                     out.data(), scratch.data());
+                                     out.data(), worker);
   return out;
 }
 
