@@ -218,13 +218,19 @@ static inline void combine_pieces(Tiled& out, int tile, const TileSide& a, const
   const double to = e - kCentre, gone = e + kLeast - kCentre;  // pieces below `gone` vanish whole
   Loss loss;
   loss.floor = max(a.floor, b.floor);
-  if (ma > 0 && ea < gone) loss.add(ea + 1);
-  if (mb > 0 && eb < gone) loss.add(eb + 1);
   vec v[kTileRows] = {};
-  for (int r = 0; r < kTileRows; r++) {
-    if (ea >= gone) v[r] += scale_by(a.value[r], a.exponent - to);
-    if (eb >= gone) v[r] += scale_by(b.value[r], b.exponent - to);
-  }
+  const auto add = [&](const TileSide& x, double largest) {
+    if (largest < gone) return loss.add(largest + 1);
+    ivec vanished = {};
+    for (int r = 0; r < kTileRows; r++) {
+      const vec moved = scale_by(x.value[r], x.exponent - to);
+      vanished |= (moved <= 0.0) & (x.value[r] > 0.0);
+      v[r] += moved;
+    }
+    if (any(vanished)) loss.add(to + kUnderflow);
+  };
+  if (ma > 0) add(a, ea);
+  if (mb > 0) add(b, eb);
   settle_tile(out, tile, v, to, loss);
 }
 

@@ -35,6 +35,12 @@ def _holes(n: int, rng: np.random.Generator) -> np.ndarray:
     return np.where(rng.random(n + 1) < rng.choice([0.1, 0.5, 0.9]), -INF, 10 * rng.standard_normal(n + 1))
 
 
+def _far(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Numbers of three sizes, most of them beyond what a double exponentiates: what survives lies far below the rest."""
+    few = rng.choice([0.0, 1.0, -1.0, 300.0, -300.0, 500.0, -500.0, 750.0, -750.0, 1e3, -1e3, 1e5, -1e5], 3)
+    return rng.choice(few, n) + rng.choice([0.0, 1.0]) * rng.standard_normal(n)
+
+
 LOGITS: list[Numbers] = [
     lambda n, rng: rng.standard_normal(n),
     lambda n, rng: rng.choice([0.01, 10.0, 300.0]) * rng.standard_normal(n),
@@ -81,14 +87,16 @@ class Source:
     def __init__(self, rng: np.random.Generator, hidden: np.ndarray, contradictions: bool = False) -> None:
         self.rng, self.hidden, self.contradictions = rng, hidden, contradictions
         self.mask = 0.0 if contradictions or rng.random() > 0.15 else float(rng.choice(MASKS))
-        self.calm = rng.random() < 0.3  # nothing but ordinary numbers, where laws and derivatives say most
+        turn = rng.random()
+        self.calm = turn < 0.3  # nothing but ordinary numbers, where laws and derivatives say most
+        self.far = turn > 0.85  # nothing but far ones and holes
         self._few = rng.choice(len(TABLES), 3)
 
     def logits(self) -> np.ndarray:
         rng, n = self.rng, len(self.hidden)
         if self.calm:
             return rng.standard_normal(n)
-        theta = LOGITS[rng.choice(len(LOGITS))](n, rng).astype(float)
+        theta = (_far if self.far else LOGITS[rng.choice(len(LOGITS))])(n, rng).astype(float)
         if rng.random() < 0.25:
             theta = np.where(rng.random(n) < rng.choice([0.1, 0.5, 1.0]), self._endless(), theta)
         return theta
@@ -105,8 +113,12 @@ class Source:
         rng = self.rng
         if self.calm:
             return rng.standard_normal(n + 1)
-        table = np.array(TABLES[rng.choice(self._few)](n, rng), float)
+        table = self._far_table(n + 1) if self.far else np.array(TABLES[rng.choice(self._few)](n, rng), float)
         return self._sound(table, count)
+
+    def _far_table(self, size: int) -> np.ndarray:
+        holes = self.rng.random(size) < self.rng.choice([0.0, 0.3, 0.7])
+        return np.where(holes, -INF, self.rng.choice([0.0, 1.0]) * _far(size, self.rng))
 
     def weights(self, shape: tuple[int, ...], at: tuple[int, ...]) -> np.ndarray:
         """Log-weights of the combinations of a few labels; ``at`` is the hidden one."""
@@ -115,7 +127,9 @@ class Source:
             return rng.standard_normal(shape)
         size = math.prod(shape)
         kind = rng.choice(5)
-        if kind == 0:
+        if self.far:
+            values = self._far_table(size)
+        elif kind == 0:
             values = rng.choice([1.0, 30.0, 300.0]) * rng.standard_normal(size)
         elif kind == 1:
             values = np.where(rng.random(size) < rng.choice([0.2, 0.6]), -INF, rng.standard_normal(size))
