@@ -300,3 +300,17 @@ def test_long_chains_are_certified_with_room_to_spare():
     chain = tt.Forest(np.stack([np.arange(n - 1), np.arange(1, n)], 1), coupling=rng.normal(size=n - 1))
     model = tt.CountModel(rng.normal(size=n), tt.exactly(n // 3), edges=chain)
     assert model.error_bound < 1.25e-10
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_tile_of_counts_cannot_hold_is_not_certain_to_be_impossible(engine):
+    """All or none are on, and the edges allow only all: weights 1200 nats above that one have its place in a tile."""
+    all_or_none = [0.0, -INF, -INF, -INF, 0.0]
+    tables = [np.zeros((2, 2)), [[-INF, 0.0], [-INF, 0.0]], [[500.0, 0.0], [0.0, -700.0]]]
+    with config.using(engine=engine):
+        model = tt.CountModel(
+            np.zeros(4), [tt.Group(range(4), all_or_none)], edges=tt.Forest([(2, 0), (3, 0), (3, 1)], tables)
+        )
+        np.testing.assert_array_equal(model.count_log_probs(0), [-INF, -INF, -INF, -INF, 0.0])
+        assert model.log_partition == -700.0
+        assert model.entropy == pytest.approx(0.0, abs=1e-10)

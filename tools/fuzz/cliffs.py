@@ -1,7 +1,8 @@
-"""One potential over 10^3 to 10^4 variables whose log-odds and tables defeat quick methods, against long doubles.
+"""One potential over 10^3 to 10^4 variables whose log-odds and tables defeat quick methods, against extended numbers.
 
 The truth is a recursion over all variables but four: with any of the four added in turn it gives log Z, the posterior
-of each, their covariances and those with the count.
+of each, their covariances and those with the count. Its numbers have an exponent each: logarithms would be rounded at
+the size of the largest log-odds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 import tallytree as tt
+from oracle_nested import Wide, normal, wide_exp, wide_log
 from tallytree import config
 
 from .compare import Report, close, close_log_partition
@@ -20,9 +22,10 @@ from .numbers import INF
 
 SMALLEST, LARGEST, ARRAY_LARGEST = 1000, 10_000, 1500
 CHOSEN = 4
+FAINT = -200  # power of two below which nothing is seen beside 1
+POWERS = np.ldexp(np.longdouble(1), np.arange(FAINT, 1))
+AT_ONCE = 64  # additions after which mantissas are between 1/2 and 1 again
 SHARE, OF_ANSWER = 1e-10, 1e-9  # errors of covariances: of what could be there, and of the answer
-
-Law = np.ndarray  # log of the elementary symmetric polynomials of some weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,38 +36,43 @@ class CliffCase:
     chosen: tuple[int, ...]
 
     @cached_property
-    def rest(self) -> Law:
-        """Of the variables that are not chosen."""
-        law = np.zeros(1, np.longdouble)
-        for x in np.delete(self.logits, self.chosen).astype(np.longdouble):
-            law = added(law, x)
-        return law
+    def rest(self) -> Wide:
+        """Elementary symmetric polynomials of the weights that are not chosen."""
+        law = wide_exp([0.0])
+        for k, i in enumerate(np.delete(np.arange(len(self.logits)), self.chosen).tolist(), 1):
+            law = added(law, self.weights[i])
+            law = law if k % AT_ONCE else normal(*law)
+        return normal(*law)
 
-    def law(self, on: tuple[int, ...], off: tuple[int, ...]) -> tuple[np.longdouble, np.longdouble]:
-        """Log-weight of configurations with these variables on and off, and the mean of their count."""
+    @cached_property
+    def weights(self) -> list[Wide]:
+        return [wide_exp([x]) for x in self.logits.tolist()]
+
+    def law(self, on: tuple[int, ...], off: tuple[int, ...]) -> tuple[Wide, np.longdouble]:
+        """Weight of configurations with these variables on and off, and the mean of their count."""
         law = self.rest
         for i in self.chosen:
             if i not in (*on, *off):
-                law = added(law, np.longdouble(self.logits[i]))
-        weight = (
-            law + self.table[len(on) : len(on) + len(law)] + sum(np.longdouble(self.logits[i]) for i in on)
-        )
-        top = weight.max()
-        if top == -INF:
-            return top, np.longdouble(0.0)
-        share = np.exp(weight - top)
-        mean = (share * np.arange(len(share), dtype=np.longdouble)).sum() / share.sum()
-        return top + np.log(share.sum()), mean + len(on)
+                law = added(law, self.weights[i])
+        weight = law * wide_exp(self.table[len(on) : len(on) + len(law.mantissa)])
+        for i in on:
+            weight = weight * self.weights[i]
+        top = weight.exponent.max()
+        share = weight.mantissa * power(weight.exponent - top)
+        total = share.sum()
+        mean = (share * np.arange(len(share))).sum() / total if total else np.longdouble(0.0)
+        return normal(total, top), mean + len(on)
 
     def check(self, report: Report, rng: np.random.Generator) -> None:
         if config.native() is None and len(self.logits) > ARRAY_LARGEST:
             return
         report.tag = f": {self.name}"
         model = tt.CountModel(self.logits, self.table)
-        log_z = self.law((), ())[0]
+        z = self.law((), ())[0]
+        log_z = wide_log(z)
         on = {i: self.law((i,), ()) for i in self.chosen}
         off = {i: self.law((), (i,)) for i in self.chosen}
-        odds = np.array([on[i][0] - off[i][0] for i in self.chosen])
+        odds = np.array([log_ratio(on[i][0], off[i][0]) for i in self.chosen])
         places = list(self.chosen)
         largest = float(np.abs(self.logits).max())
         with report.answer("log_partition"):
@@ -86,11 +94,12 @@ class CliffCase:
         with report.answer("covariance"):
             rows = np.asarray(model.covariance(places[:1]))[0]
             for j, other in enumerate(places[1:], 1):
-                corner = [self.law(*at)[0] - log_z for at in corners(places[0], other)]
+                corner = [log_ratio(self.law(*at)[0], z) for at in corners(places[0], other)]
                 want = float(
                     np.exp(corner[0] + corner[3]) - np.exp(corner[1] + corner[2])
                 )  # p11 p00 - p10 p01
-                close(rows[other], want, max(SHARE * float(spread[j]), OF_ANSWER * abs(want)) + 1e-17)
+                allowed = max((SHARE + rounding) * float(spread[j]), OF_ANSWER * abs(want)) + 1e-17
+                close(rows[other], want, allowed)
         with report.answer("product with all ones"):
             found = model.hessian_vector_product(np.ones(len(self.logits)), counts=False).logits[places]
             means = np.array([on[i][1] - off[i][1] for i in places])
@@ -113,12 +122,25 @@ def corners(i: int, j: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     ]
 
 
-def added(law: Law, x: np.longdouble) -> Law:
-    """With one variable of log-odds x more."""
-    with np.errstate(all="ignore"):
-        out = np.append(law, -INF)
-        out[1:] = np.logaddexp(out[1:], law + x)
-    return out
+def power(below: np.ndarray) -> np.ndarray:
+    """Two to such powers, none of which is above 0."""
+    return POWERS[np.maximum(below, FAINT) - FAINT]
+
+
+def added(law: Wide, weight: Wide) -> Wide:
+    """With one variable of this weight more."""
+    nothing = wide_exp([-INF])
+    on = Wide(law.mantissa * weight.mantissa, law.exponent + weight.exponent)
+    off, on = (Wide(*map(np.concatenate, zip(*parts))) for parts in ((law, nothing), (nothing, on)))
+    top = np.maximum(off.exponent, on.exponent)
+    return Wide(sum(x.mantissa * power(x.exponent - top) for x in (off, on)), top)
+
+
+def log_ratio(a: Wide, b: Wide) -> np.longdouble:
+    """``log(a / b)``, to all digits where large exponents cancel."""
+    if not (a.mantissa > 0 and b.mantissa > 0):
+        return np.longdouble(INF if a.mantissa > 0 else -INF)
+    return wide_log(Wide(a.mantissa / b.mantissa, a.exponent - b.exponent))
 
 
 def draw_cliff(rng: np.random.Generator) -> CliffCase:

@@ -37,7 +37,7 @@ from scipy.special import expit, logsumexp
 from ...arrays import Float64
 from ..answer import Answer
 from ..arithmetic import UNIT_ROUNDOFF
-from ..log_sums import softplus
+from ..log_sums import log_sum, softplus
 from ..tilt import Block, posterior_rate, summarise
 
 
@@ -50,6 +50,10 @@ def flat_tangent(nu: Float64, log_f: Float64, direction: Any, table_direction: F
     x = np.tanh(0.5 * (nu + piece.tilt))
     moving = np.where(np.isfinite(nu), direction, 0.0)
     moved = _moved_product(piece, x, moving, table_direction)
+    largest = max(np.abs(moving).max(), np.abs(table_direction[piece.band.first : piece.band.last + 1]).max())
+    cancelled = float(np.abs(moved).sum() / (piece.band.law * piece.band.spectrum).real.sum())
+    if ERROR_PER_AMP * cancelled > _TANGENT_ERROR * largest:
+        return None
     alpha, beta = _functions(piece, moved)
     return direction + _series(x, alpha) - moving * _series(x, beta)
 
@@ -99,6 +103,8 @@ def _functions(piece: Piece, moved: NDArray[np.complex128]) -> tuple[Float64, Fl
 
 ERROR_PER_AMP = 1e-13
 MAX_AMP = 1e3
+# Of log-odds, relative to the direction: a quarter of it is what a deviation of 1/2 is promised
+_TANGENT_ERROR = 2e-10
 _BUDGET = 56.0  # nats: mass outside the window and frequencies beyond the band are below e^-56
 _NEGLIGIBLE = 32.0  # nats below the answer at which what the window leaves out does not count
 _MAX_SUMS = 300
@@ -275,12 +281,11 @@ def _solve_at(nu: Float64, log_f: Float64, tilt: float, first: int, last: int) -
         amp = max(amp, amps)
         ratio = heard[1] / heard[0]
     # log_mean is relative to the untilted law: add K(s) - K(0), and undo the scale of the table.
-    change = float(_log1p_difference(nu, tilt).sum()) if tilt else 0.0
+    change, near = _log1p_difference(nu, tilt) if tilt else (0.0, 0.0)
     band = Band(omega, law, spectrum, first, last, centre, length, potential)
     size = abs(math.log(mass)) + abs(float(top)) + abs(change) + abs(tilt) * last
-    return Piece(
-        math.log(mass) + float(top) + change, tilt, coefficients, ratio, amp, 8.0 * UNIT_ROUNDOFF * size, band
-    )
+    rounding = UNIT_ROUNDOFF * (8.0 * size + 2.0 * near)
+    return Piece(math.log(mass) + float(top) + change, tilt, coefficients, ratio, amp, rounding, band)
 
 
 def _outside(log_f: Float64, tilt: float, first: int, last: int, low: int, high: int) -> float:
@@ -291,12 +296,16 @@ def _outside(log_f: Float64, tilt: float, first: int, last: int, low: int, high:
     return float((log_f[counts] - tilt * counts).max()) + math.log(len(counts))
 
 
-def _log1p_difference(nu: Float64, tilt: float) -> Any:
-    """``log(1 + e^(nu + tilt)) - log(1 + e^nu)``; a forced variable moves by the whole tilt, an excluded one by 0."""
-    finite = np.isfinite(nu)
-    x = np.where(finite, nu, 0.0)
-    change = softplus(x + tilt) - softplus(x)
-    return np.where(finite, change, np.where(nu > 0, tilt, 0.0))
+def _log1p_difference(nu: Float64, tilt: float) -> tuple[float, float]:
+    """The sum of ``log(1 + e^(nu + tilt)) - log(1 + e^nu)``, and of the numbers that it was rounded at.
+
+    What both have of large log-odds is not subtracted, as it would be rounded at their size: it moves by the tilt,
+    or not at all. A forced variable moves by the whole tilt, an excluded one by 0.
+    """
+    moved = nu + tilt
+    reach = np.where(nu > 0.0, np.where(moved > 0.0, tilt, -nu), np.maximum(moved, 0.0))
+    after, before = (np.log1p(np.exp(-np.abs(x))) for x in (moved, nu))
+    return float((reach + (after - before)).sum()), float((after + before).sum())
 
 
 def _chebyshev_sums(x: Float64, count: int) -> Float64:
@@ -387,18 +396,16 @@ def combine(nu: Float64, pieces: list[Piece] | None) -> tuple[float, Any, float]
     messages = [piece.tilt + np.log(_evaluate(nu, piece)) for piece in pieces]
     if len(pieces) == 1:
         return log_mean, messages[0], bound
-    # Joint masses of (segment, y_d) add: P(y = 1) and P(y = 0) by log-sum-exp over the segments. A variable with
-    # infinite log-odds holds all mass in one state; the message says what turning it over would make of that.
-    finite = np.isfinite(nu)
-    own = np.where(finite, nu, 0.0)
-    on = off = np.full(nu.shape, -math.inf)
-    for piece, message in zip(pieces, messages):
-        odds = own + message
-        log_on = np.where(finite, -softplus(-odds), np.where(nu > 0, 0.0, message))
-        log_off = np.where(finite, -softplus(odds), np.where(nu > 0, -message, 0.0))
-        on = np.logaddexp(on, piece.log_mean + log_on)
-        off = np.logaddexp(off, piece.log_mean + log_off)
-    return log_mean, on - off - own, bound
+    # Shares of the segments in the state that a variable prefers by itself, and in the other one times e^|nu|: large
+    # log-odds are in both and never cancel. Messages say the same, seen from there.
+    sign = np.where(nu > 0.0, 1.0, -1.0)
+    heard, own = sign * np.stack(messages), np.abs(nu)
+    odds, log_share = own + heard, np.array([[piece.log_mean - top] for piece in pieces])
+    with_it = log_sum(log_share - softplus(-odds), 0)
+    against = log_sum(log_share + np.where(odds > 0.0, -softplus(-odds) - heard, own - softplus(odds)), 0)
+    sizes = np.abs(with_it) + np.abs(against)
+    rounded = np.where(np.isfinite(sizes), sizes, 0.0).max(initial=0.0)
+    return log_mean, sign * (with_it - against), bound + 4.0 * UNIT_ROUNDOFF * (1.0 + rounded)
 
 
 def _evaluate(nu: Float64, piece: Piece) -> Float64:
