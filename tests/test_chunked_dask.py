@@ -306,3 +306,61 @@ def test_a_folder_of_parquet_files_through_a_cluster_of_two_workers(client, tmp_
     lazy = tt.ChunkedCountModel(frame, tt.exactly(200), column="logit", scheduler=client).marginals()
     exact = tt.CountModel(LOGITS[:900], tt.exactly(200)).marginals
     np.testing.assert_allclose(client.compute(lazy).result(), exact, atol=1e-12)
+
+
+def test_the_cluster_of_the_page_with_groups_gives_lazy_answers(client, tmp_path):
+    table, frame = frame_of()
+    frame.to_parquet(tmp_path / "rows")
+    dd = pytest.importorskip("dask.dataframe")
+    counts = {"north": tt.exactly(40), "south": tt.exactly(80), "west": tt.exactly(3)}
+    settings = {"groups": "store", "group_potential": counts, "scratch": tmp_path, "scheduler": client}
+    model = tt.ChunkedCountModel(dd.read_parquet(tmp_path / "rows"), column="logit", **settings)
+    lazy = model.marginals()
+    assert not [path for path in tmp_path.iterdir() if path.name != "rows"]
+    found = client.compute(lazy).result(timeout=120).to_numpy()
+    for store, potential in counts.items():
+        inside = (table["store"] == store).to_numpy()
+        wanted = tt.CountModel(LOGITS[:900][inside], potential).marginals
+        np.testing.assert_allclose(found[inside], wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["series", "frame", "unknown", "groups", "stretches", "total"])
+@pytest.mark.parametrize("what", ["marginals", "posterior_logits", "sample"])
+def test_rows_are_not_counted_before_compute(what, kind):
+    """Partitions whose lengths nobody knows: models and answers are made without looking at them."""
+    reads = []
+
+    def seen(part):
+        reads.append(len(part))
+        return part
+
+    dd = pytest.importorskip("dask.dataframe")
+    table = frame_of()[0]
+    if kind == "stretches":
+        table = table.assign(store=np.arange(900) // 50)
+    source = dd.from_pandas(table, npartitions=4).map_partitions(seen, meta=table.iloc[:0])
+    total, parts = tt.exactly(200), []
+    options = {"column": "logit"} if kind != "series" else {}
+    if kind in ("groups", "stretches", "total"):
+        potential = tt.at_most(90) if kind == "total" else tt.exactly(20)
+        options |= {"groups": "store", "group_potential": potential}
+        stores = table["store"].to_numpy()
+        parts = [tt.Group(np.flatnonzero(stores == store), potential) for store in np.unique(stores)]
+        total = total if kind == "total" else None
+    elif kind != "frame":
+        source = source["logit"].to_dask_array() if kind == "unknown" else source["logit"]
+    del reads[:]
+    model = tt.ChunkedCountModel(source, total, **options)
+    assert "not counted" in repr(model)
+    model._repr_html_()
+    answer = getattr(model, what)(**({"rng": 0} if what == "sample" else {}))
+    assert reads == []
+    found = np.asarray(answer.compute())
+    assert sum(reads) >= 1_800
+    exact = tt.CountModel(LOGITS[:900], [*parts, tt.Group(None, total or tt.uniform())])
+    if what == "sample":
+        assert np.isfinite(exact.log_prob(found))
+    else:
+        np.testing.assert_allclose(found, getattr(exact, what), atol=1e-11)
+    assert model.n_variables == 900
+    assert model.n_chunks == 4

@@ -185,11 +185,6 @@ def _parts_of_two_types(folder):
     return folder
 
 
-def _unknown_chunks(folder):
-    array = _dask(folder, LOGITS)
-    return array[array > 0]
-
-
 def _no_parquet(folder):
     pytest.importorskip("pyarrow")
     (folder / "x.parquet").write_bytes(b"PAR1")
@@ -204,7 +199,6 @@ def _no_parquet(folder):
         (_empty_zarr, "not a readable Zarr array"),
         (lambda folder: folder, "has no files that end in .parquet"),
         (_parts_of_two_types, "of one type; 0.parquet has float and 1.parquet has double"),
-        (_unknown_chunks, "compute_chunk_sizes"),
         (_no_parquet, "not a readable Parquet file"),
     ],
 )
@@ -345,3 +339,19 @@ def test_arguments_of_a_sum_from_chunks_are_checked():
             ask(np.nan)
     with pytest.raises(tt.SourceError, match="Log-odds go in `logits`"):
         tt.ChunkedPoissonBinomial([0.2, 3.0]).mean()
+
+
+def test_blocks_of_dask_whose_sizes_are_not_known_are_counted_when_they_are_needed(tmp_path):
+    array = _dask(tmp_path, LOGITS)
+    model = tt.ChunkedCountModel(array[array > 0], tt.exactly(3))
+    wanted = tt.CountModel(LOGITS[LOGITS > 0], tt.exactly(3))
+    np.testing.assert_allclose(model.marginals().compute(), wanted.marginals, atol=1e-12)
+    assert model.log_partition == pytest.approx(wanted.log_partition, rel=1e-12)
+    with pytest.raises(tt.ParameterError, match="as many entries"):
+        model.log_prob(np.zeros(5))
+    distribution = tt.ChunkedPoissonBinomial(logits=array[array > 0])
+    assert "not counted" in repr(distribution)
+    assert distribution.n == np.count_nonzero(LOGITS > 0)
+    impossible = tt.ChunkedCountModel(array[array > 0], tt.exactly(10**9)).marginals()
+    with pytest.raises(tt.ParameterError, match="exactly"):
+        impossible.compute()

@@ -22,7 +22,7 @@ from ..engine.log_sums import log_sum
 from ..engine.pmf.log_pmf import log_pmf
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
-from ..potentials import Potential, as_potential, uniform
+from ..potentials import Potential
 from ..potentials.base import Product
 from ..potentials.constraints import AtLeast, AtMost, Interval, Modulo, Parity
 from ..potentials.envelope import Envelope
@@ -46,15 +46,14 @@ class CountPotential:
     Numbers below ``-MASK`` are -inf, as in every model; see :mod:`~tallytree.engine.masks`.
     """
 
-    def __init__(self, given: Any, n: int) -> None:
-        potential = uniform() if given is None else as_potential(given)
+    def __init__(self, potential: Potential, n: int) -> None:
         if potential.batch_shape:
             raise ParameterError(
                 f"`potential` must be a single potential; a batch of shape {potential.batch_shape} arrived. "
                 "Make one model for each."
             )
         potential._require(n)
-        self.potential: Potential = potential
+        self.potential = potential
         self.n = n
 
     def __str__(self) -> str:

@@ -353,7 +353,7 @@ class Separate(InPlace):
         return Job(partial(draw_apart, self._potentials), [self._ids], seeds)
 
     def count_windows(self) -> tuple[CountWindow, ...]:
-        total = CountPotential(None, self.passes.source.length)
+        total = CountPotential(uniform(), self.passes.source.length)
         return TwoLevel(self.passes, self._ids, self._potentials, total).count_windows()
 
 

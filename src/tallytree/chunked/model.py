@@ -15,10 +15,11 @@ from .._progress import Report
 from ..engine.count.chunks import CountWindow
 from ..errors import ParameterError
 from ..memo import Caching, answer, once
+from ..potentials import as_potential, uniform
 from . import mode as modes
 from .chunk import more_evidence, weigh
 from .flat import CountPotential, Flat
-from .passes import Answers, Job, Passes, answer_in_layout, lazily, like_source
+from .passes import Answers, Job, Passes, answer_in_layout, lazily
 from .scattered import Grouped
 from .sink import as_sink
 from .source import Source, as_source
@@ -118,8 +119,8 @@ class ChunkedCountModel(Caching):
     ) -> None:
         checks.one_of("scale", scale, ("logit", "prob"))
         self._source: Source = as_source(source, column=column, chunk_size=chunk_size)
-        self._potential = CountPotential(potential, self._source.length)
-        self._evidence = more_evidence({}, {} if evidence is None else evidence, self._source.length)
+        self._given = uniform() if potential is None else as_potential(potential)
+        self._evidence = {} if evidence is None else more_evidence({}, evidence, self._source.length)
         self._passes = Passes(self._source, self._evidence, progress, scale, scheduler, workers)
         self._groups = None
         if groups is not None:
@@ -128,6 +129,8 @@ class ChunkedCountModel(Caching):
             raise ParameterError(
                 "`group_potential` arrived without `groups`, the column that says who is where."
             )
+        if self._source.counted:
+            _ = self._potential  # refused now where it can be
         self._options = {
             "scheduler": self._passes.executor, "progress": progress, "scratch": scratch,
             "scale": scale, "groups": groups, "group_potential": group_potential, "chunk_size": chunk_size,
@@ -136,30 +139,32 @@ class ChunkedCountModel(Caching):
     def __repr__(self) -> str:
         known = f", {len(self._evidence):,} known" if self._evidence else ""
         known += f", groups={self._groups}" if self._groups is not None else ""
-        return (
-            f"ChunkedCountModel(n_variables={self.n_variables}, n_chunks={len(self._source.chunks)}, "
-            f"potential={self._potential}{known})"
-        )
+        n = self.n_variables if self._source.counted else "not counted"
+        return f"ChunkedCountModel(n_variables={n}, n_chunks={self.n_chunks}, potential={self._given}{known})"
 
     def _repr_html_(self) -> str:
         """Nothing is read for it; what a pass has found already is said."""
         known = f": log_partition={self.log_partition:.6g}" if "_solver" in self.__dict__ else ""
-        return display.chunks_page(f"{self!r}{known}", self._source.sizes)
+        return display.chunks_page(f"{self!r}{known}", self._source.sizes if self._source.counted else ())
 
     @property
     def n_variables(self) -> int:
-        """Number of variables."""
+        """Number of variables; rows of a Dask data frame are counted when it is asked for."""
         return self._source.length
 
     @property
     def n_chunks(self) -> int:
         """Number of chunks."""
-        return len(self._source.chunks)
+        return len(self._source.chunks if self._source.blocks is None else self._source.blocks)
 
     @property
     def potential(self) -> Any:
         """The potential on the count."""
-        return self._potential.potential
+        return self._given
+
+    @answer
+    def _potential(self) -> CountPotential:
+        return CountPotential(self._given, self._source.length)
 
     # -- numbers -----------------------------------------------------------------------------------------------
 
@@ -168,6 +173,13 @@ class ChunkedCountModel(Caching):
         if self._groups is None:
             return Flat(self._passes, self._potential)
         return self._groups.solver(self._passes, self._potential)
+
+    @answer
+    def _solver_by_chunks(self) -> Any:
+        """The same where answers come chunk by chunk of the source."""
+        if self._groups is None:
+            return self._solver
+        return self._groups.solver(self._passes, self._potential, by_chunks=True)
 
     @property
     def log_partition(self) -> np.float64:
@@ -337,8 +349,7 @@ class ChunkedCountModel(Caching):
         ndarray, dask.array, iterable of chunks, or path
             Without `out`: an array for an array, a lazy Dask array for a Dask array, a lazy series with the same index
             for a Dask series or data frame, otherwise chunks that are computed when they are iterated over, as often as
-            wanted. With `out`: `out`, as a path if it is one. Lazy answers without groups are nothing but graphs; with
-            groups the ids are read, and scattered groups sorted, when the answer is asked for.
+            wanted. With `out`: `out`, as a path if it is one. Lazy answers are nothing but graphs.
 
         Raises
         ------
@@ -440,7 +451,7 @@ class ChunkedCountModel(Caching):
         generator = checks.generator(rng)
         key = tuple(generator.integers(0, 2**32, 4, dtype=np.uint32).tolist())
         return self._written(
-            "sample", lambda: self._solver.draw(key), out, np.dtype(np.uint8), overwrite, key
+            "sample", lambda solver: solver.draw(key), out, np.dtype(np.uint8), overwrite, key
         )
 
     def mode(self, out: Any = None, *, overwrite: bool = False) -> Any:
@@ -474,8 +485,13 @@ class ChunkedCountModel(Caching):
         >>> tt.ChunkedCountModel([0.5, -1.0, 2.0], tt.exactly(2)).mode()
         array([1, 0, 1], dtype=uint8)
         """
+        if self._groups is not None:
+            raise ParameterError(
+                "`mode` is for models with one potential over all variables; this one has groups. "
+                "Find the mode of groups that fit into memory with CountModel."
+            )
 
-        def job() -> Job:
+        def job(_: Any) -> Job:
             return once(self, "mode", lambda: modes.decide(self._passes, self._best))
 
         return self._written("mode", job, out, np.dtype(np.uint8), overwrite)
@@ -503,28 +519,36 @@ class ChunkedCountModel(Caching):
 
     @answer
     def _best(self) -> modes.Best:
-        if self._groups is not None:
-            raise ParameterError(
-                "`mode` is for models with one potential over all variables; this one has groups. "
-                "Find the mode of groups that fit into memory with CountModel."
-            )
         return modes.find(self._passes, self._potential)
 
     def _vector(self, what: str, out: Any, overwrite: bool) -> Any:
         dtype = self._passes.dtype
-        return self._written(what, lambda: self._solver.map(what, dtype), out, dtype, overwrite)
+        return self._written(what, lambda solver: solver.map(what, dtype), out, dtype, overwrite)
 
     def _written(
-        self, what: str, job: Callable[[], Job], out: Any, dtype: np.dtype[Any], overwrite: bool, *more: Any
+        self,
+        what: str,
+        job: Callable[[Any], Job],
+        out: Any,
+        dtype: np.dtype[Any],
+        overwrite: bool,
+        *more: Any,
     ) -> Any:
+        """The answer that a job makes, which is made by a solver; the mode has none."""
         checks.flag("overwrite", overwrite)
+
+        def planned(by_chunks: bool = True) -> tuple[Passes, Job]:
+            if what == "mode":
+                return self._passes, job(None)
+            solver = self._solver_by_chunks if by_chunks else self._solver
+            return solver.passes, job(solver)
+
         sink = None if out is None else as_sink(out, what, self.n_variables, dtype, overwrite)
-        if sink is None and self._source.kind == "dask" and self._groups is None:
-            return like_source(lazily(self._passes, job, dtype), self._source, what)
-        todo = job()
-        passes = self._passes if what == "mode" else self._solver.passes
+        if sink is None and self._source.blocks is not None:
+            return lazily(self._source, planned, dtype, what)
+        passes, todo = planned(by_chunks=False)
         if sink is None:
-            return answer_in_layout(Answers(passes, what, todo, dtype), self._source)
+            return answer_in_layout(Answers(passes, what, todo, dtype))
         kept = nullcontext() if self._groups is None else self._solver.writing()
         with kept:
             return passes.write(what, todo, sink, self._header(what, dtype, *more))

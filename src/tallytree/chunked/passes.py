@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -184,6 +183,14 @@ class Cluster:
         while batch := list(islice(nodes, _AHEAD * (self._workers or 8))):
             yield from self._compute(batch)
 
+    def compute(self, nodes: list[Any]) -> Any:
+        """The values of delayed objects."""
+        with self._at_work() as client:
+            return self._gathered(client, nodes)
+
+    def _gathered(self, client: Any, nodes: list[Any]) -> Any:
+        return client.gather(client.compute(nodes)) if client else self._compute(nodes)
+
     def _compute(self, nodes: list[Any]) -> Any:
         options = {} if self._workers is None else {"num_workers": self._workers}
         return self._dask.compute(*nodes, **options)
@@ -211,8 +218,7 @@ class Cluster:
         while len(level) > 1:
             groups = [level[i : i + FAN] for i in range(0, len(level), FAN)]
             level = [delayed(merged_group)(group, merge) for group in groups]
-        wanted = [*marks, level[0]]
-        return client.gather(client.compute(wanted)) if client else self._compute(wanted)
+        return self._gathered(client, [*marks, level[0]])
 
     def node(self, task: Task, reading: Reading) -> Any:
         columns = (reading.chunk, *reading.beside)
@@ -250,7 +256,6 @@ class Job(NamedTuple):
     notes: Sequence[Any] | None = None
 
 
-_NO_JOB = Job(lambda loaded: None)  # for readings of chunks whose job is not known yet
 Found = tuple[tuple[int, int], Any]  # number and fingerprint of a chunk, and what a task made of it
 
 
@@ -274,7 +279,14 @@ class Passes:
         self._index = np.array(sorted(evidence), np.int64)
         self._value = np.array([evidence[i] for i in self._index.tolist()], bool)
         self.seen: dict[int, int] = {}
-        require_travelling(source, self.executor)
+        self.require(source)
+
+    def require(self, column: Source) -> Source:
+        """A column that the executor can read: what is unknown of it is found out by the same workers."""
+        require_travelling(column, self.executor)
+        if isinstance(self.executor, Cluster):
+            column.count = self.executor.compute
+        return column
 
     def over(self, source: Source, evidence: Mapping[int, int]) -> Passes:
         """Passes over another source by the same executor."""
@@ -382,11 +394,9 @@ class Answers:
         return f"<{self.what}: {self.passes.source.length:,} entries of {self.dtype} in {len(self):,} chunks>"
 
 
-def answer_in_layout(answers: Answers, asked: Source) -> Any:
-    """An array for an array, a Dask collection like `asked` for one of Dask, otherwise chunks."""
+def answer_in_layout(answers: Answers) -> Any:
+    """An array for an array, otherwise chunks."""
     source = answers.passes.source
-    if asked.kind == "dask":
-        return like_source(lazily(answers.passes, answers.job, answers.dtype), asked, answers.what)
     if source.kind != "array":
         return answers
     out = np.empty(source.length, answers.dtype)
@@ -395,48 +405,35 @@ def answer_in_layout(answers: Answers, asked: Source) -> Any:
     return out
 
 
-def lazily(passes: Passes, job: Job | Callable[[], Job], dtype: np.dtype[Any]) -> Any:
-    """A Dask array with the chunks of the passes; its graph holds the task and the graph of the source.
+def lazily(source: Source, make: Callable[[], tuple[Passes, Job]], dtype: np.dtype[Any], name: str) -> Any:
+    """An answer like a source of Dask: an array in its chunks, or a series with its index.
 
-    Of a job that is not known yet the graph begins with the plan that makes it, so that nothing is done before
+    The graph begins with the plan, which finds what has to be known of all blocks, so that nothing is done before
     `compute`: the plan is a task like any other, and the passes that it makes are done by the same workers.
     """
     array, delayed = require("dask.array", "Dask arrays"), require("dask", "Dask arrays").delayed
-    if isinstance(job, Job):
-        cluster = passes.executor if isinstance(passes.executor, Cluster) else Cluster()
-        task = partial(_values, job.task)
-        nodes = [(reading.chunk, cluster.node(task, reading)) for reading in passes.readings(job)]
-    else:
-        plan, nodes = delayed(partial(_plan, passes, job), pure=False, traverse=False)(), []
-        for reading in passes.readings(_NO_JOB):
-            block = getattr(reading.chunk, "block", None)
-            follow = partial(_follow, reading.given([None if block is None else _NONE]))
-            nodes.append((reading.chunk, delayed(follow, pure=False, traverse=False)(plan, block)))
-    blocks = [array.from_delayed(node, (chunk.size,), dtype) for chunk, node in nodes]
-    return array.concatenate(blocks) if blocks else array.empty((0,), dtype=dtype)
-
-
-def _values(task: Callable[[Loaded], Any], reading: Reading) -> Any:
-    """What a task makes of a chunk, alone."""
-    return made(task, reading)[1]
-
-
-def _plan(passes: Passes, make: Callable[[], Job]) -> tuple[Job, dict[int, int]]:
-    """Task: a job, and the fingerprints of what was read for it."""
-    return make(), dict(passes.seen)
-
-
-def _follow(reading: Reading, plan: tuple[Job, dict[int, int]], block: Any) -> Any:
-    """Task: what the job of a plan makes of a chunk."""
-    (job, seen), number = plan, reading.chunk.number
-    note = None if job.notes is None else job.notes[number]
-    return _values(job.task, replace(reading.given([block]), seen=seen.get(number), note=note))
-
-
-def like_source(answer: Any, asked: Source, name: str) -> Any:
-    """A Dask array in the chunks of the source, or a series with its index where it is a column of a data frame."""
-    if asked.length:
-        answer = answer.rechunk((tuple(asked.sizes),))
-    if asked.index is None:
+    plan, blocks = delayed(partial(_plan, make), pure=False, traverse=False)(), source.blocks or ()
+    sizes = source.sizes if source.counted else [np.nan] * len(blocks)
+    parts = []
+    for number, (block, size) in enumerate(zip(blocks, sizes)):
+        node = delayed(_follow, pure=False, traverse=False)(delayed(itemgetter(number))(plan), block)
+        parts.append(array.from_delayed(node, (size,), dtype))
+    answer = array.concatenate(parts) if parts else array.empty((0,), dtype=dtype)
+    if source.index is None:
         return answer
-    return require("dask.dataframe", "Data frames").from_dask_array(answer, columns=name, index=asked.index)
+    return require("dask.dataframe", "Data frames").from_dask_array(answer, columns=name, index=source.index)
+
+
+def _plan(make: Callable[[], tuple[Passes, Job]]) -> list[tuple[Callable[[Loaded], Any], Reading]]:
+    """Task: what is to be done with every chunk, whose numbers are a dependency of the task that does it."""
+    passes, job = make()
+    return [
+        (job.task, reading.given([_NONE, *(None for _ in reading.beside)]))
+        for reading in passes.readings(job)
+    ]
+
+
+def _follow(planned: tuple[Callable[[Loaded], Any], Reading], block: Any) -> Any:
+    """Task: what the job of a plan makes of a chunk."""
+    task, reading = planned
+    return made(task, reading.given([block, *(None for _ in reading.beside)]))[1]

@@ -97,12 +97,13 @@ class ChunkedPoissonBinomial(Caching):
         return self._passes.source.length
 
     def __repr__(self) -> str:
-        return f"ChunkedPoissonBinomial(n={self.n})"
+        return f"ChunkedPoissonBinomial(n={self.n if self._passes.source.counted else 'not counted'})"
 
     def _repr_html_(self) -> str:
         """Nothing is read for it; what a pass has found already is said."""
         known = f": mean={self.mean():.6g}, std={self.std():.6g}" if "_moments" in self.__dict__ else ""
-        return display.chunks_page(f"{self!r}{known}", self._passes.source.sizes)
+        source = self._passes.source
+        return display.chunks_page(f"{self!r}{known}", source.sizes if source.counted else ())
 
     # -- moments -----------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from ..arrays import Ints
 from ..engine.count.chunks import CountWindow
 from ..errors import InfeasibleError, ParameterError
-from ..memo import Caching, once
+from ..memo import Caching, cached, once
 from .chunk import Chunk, InFile, Loaded, Reading, fingerprint, numbers, states_of
 from .flat import CountPotential
 from .groups import (
@@ -40,7 +40,7 @@ from .groups import (
     read_index,
     stable_order,
 )
-from .passes import Executor, Job, Passes, require_travelling
+from .passes import Job, Passes
 from .sink import Entry, IntoFile, Journal, reserve
 from .source import Iterated, Source, as_source, recut
 
@@ -302,7 +302,11 @@ class Grouped(Caching):
         named = isinstance(ids, str) and Path(ids).suffix not in (".npy", ".parquet", ".zarr")
         if named and (source.kind == "parquet" or source.index is not None):
             ids, column = source.original, ids
-        self.ids = as_source(ids, label="groups", column=column, chunk_size=chunk_size).cut_like(source)
+        self._ids, self._like = as_source(ids, label="groups", column=column, chunk_size=chunk_size), source
+        if self._ids.original is source.original and not source.counted:  # columns of one frame: counted once
+            self._ids.measured_by(source)
+        if self._ids.counted and source.counted:
+            _ = self.ids  # refused now where it can be
         self.potentials: GroupPotentials = group_potentials(potential)
         self._longest = chunk_size
         self._scratch = scratch
@@ -311,13 +315,18 @@ class Grouped(Caching):
         common, own = self.potentials.common, self.potentials.own
         return repr(common) if common else f"{len(own)} potentials"
 
-    def index(self, executor: Executor) -> GroupIndex:
-        """All groups; one pass over the ids, once."""
-        return once(self, "index", lambda: self._read(executor))
+    @cached
+    def ids(self) -> Source:
+        """In the chunks of the source."""
+        return self._ids.cut_like(self._like)
 
-    def _read(self, executor: Executor) -> GroupIndex:
-        require_travelling(self.ids, executor)
-        index = read_index(self.ids, executor)
+    def index(self, passes: Passes) -> GroupIndex:
+        """All groups; one pass over the ids, once."""
+        return once(self, "index", lambda: self._read(passes))
+
+    def _read(self, passes: Passes) -> GroupIndex:
+        passes.require(self._ids)
+        index = read_index(self.ids, passes.executor)
         present = set(index.ids.tolist())
         unknown = [k for k, own in self.potentials.own.items() if own is not None and k not in present]
         if unknown:
@@ -337,9 +346,9 @@ class Grouped(Caching):
                 raise ParameterError(f"`group_potential` of the group {name!r}: {error}") from None
         return index
 
-    def solver(self, passes: Passes, total: CountPotential) -> Any:
-        """Bundles of whole groups, read in place where groups are stretches."""
-        index = self.index(passes.executor)
+    def solver(self, passes: Passes, total: CountPotential, by_chunks: bool = False) -> Any:
+        """Bundles of whole groups, read in place where groups are stretches (`by_chunks`: where bundles are chunks)."""
+        index = self.index(passes)
         step = APART if total.is_uniform else BUNDLE
         step = step if self._longest is None else min(step, self._longest)
 
@@ -353,14 +362,14 @@ class Grouped(Caching):
             if bounds == [0, *(chunk.stop for chunk in passes.source.chunks)]:
                 return inner(passes, self.ids, self.potentials, index.mark)
             # Chunks of an iterable cannot be cut where the groups end.
-            if not isinstance(passes.source, Iterated) and not isinstance(self.ids, Iterated):
+            if not by_chunks and not {type(passes.source), type(self.ids)} & {Iterated}:
                 over = passes.over(recut(passes.source, bounds), passes.known)
                 return inner(over, recut(self.ids, bounds), self.potentials, index.mark)
         return Scattered(passes, self.ids, index, self.potentials, inner, step, self._scratch)
 
     def log_weight(self, passes: Passes, y: Source) -> float:
         """``sum_g log f_g(count of group g)`` of a configuration."""
-        index = self.index(passes.executor)
+        index = self.index(passes)
         found = passes.each("groups", Job(partial(_count_on, index.ids), [self.ids, y]))
         counts: Any = np.zeros(len(index.ids), np.int64)
         for codes, on in found:

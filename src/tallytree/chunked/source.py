@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import math
 import mmap
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..checks.labels import label_column
 from ..errors import ParameterError, SourceError
+from ..memo import cached
 from .chunk import Chunk, Held, InDask, InFile, InParquet, InZarr, Parts, comes_from, require
 
 _HEADER = 4096  # bytes: the header of a .npy file is shorter
@@ -36,23 +39,51 @@ class Source:
     kind : str
         ``"array"``, ``"npy"``, ``"parquet"``, ``"zarr"``, ``"dask"`` or ``"iterable"``.
     chunks : sequence of Chunk
-        All of them in order; those of an iterable know their place but hold no numbers.
+        All of them in order; those of an iterable know their place but hold no numbers. Blocks of Dask whose lengths
+        nobody knows are counted when this is asked for.
     dtype : dtype
         Of the entries.
     original
         What the user passed.
     index
         Of the Dask data frame that the numbers are a column of, or None.
+    blocks
+        Of Dask, as delayed objects, or None.
+    count
+        Computes delayed objects, for blocks that have to be counted.
     """
 
     index: Any = None
+    blocks: Sequence[Any] | None = None
+    count: Callable[[list[Any]], Sequence[Any]] | None = None
 
     def __init__(
-        self, kind: str, chunks: Sequence[Chunk], dtype: np.dtype[Any], original: Any, label: str = "source"
+        self, kind: str, chunks: Any, dtype: np.dtype[Any], original: Any, label: str = "source"
     ) -> None:
-        self.kind, self.chunks, self.dtype, self.original, self.label = kind, chunks, dtype, original, label
-        self.length = chunks[-1].stop if len(chunks) else 0
-        self._ends = [chunk.stop for chunk in chunks]
+        self.kind, self.dtype, self.original, self.label = kind, dtype, original, label
+        self._given = chunks  # or how to find them
+
+    @cached
+    def chunks(self) -> Sequence[Chunk]:
+        found: Sequence[Chunk] = self._given(self) if callable(self._given) else self._given
+        return found
+
+    @cached
+    def _ends(self) -> list[int]:
+        return [chunk.stop for chunk in self.chunks]
+
+    @property
+    def length(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is known where chunks begin and end."""
+        return "chunks" in self.__dict__ or not callable(self._given)
+
+    def measured_by(self, other: Source) -> None:
+        """Blocks of Dask are as long as those of another source, which count for both."""
+        self._given = partial(_as_long_as, other)
 
     def walk(self, numbers: Sequence[int] | None = None) -> Iterator[Chunk]:
         """Chunks that can be loaded, in order; `numbers` (increasing) picks some of them."""
@@ -187,13 +218,12 @@ def _column_of(label: str, values: Any, called: str | None = None) -> NDArray[An
     return (label_column if label == "groups" else checks.unmasked)(called or f"`{label}`", values)
 
 
-def _one_axis(shape: tuple[int, ...], label: str) -> int:
+def _require_one_axis(shape: tuple[int, ...], label: str) -> None:
     if len(shape) != 1:
         raise ParameterError(
             f"`{label}` must have one axis, the variables; an array of shape {tuple(shape)} arrived. "
             "Reshape it, or make one model per row."
         )
-    return int(shape[0])
 
 
 def _places(length: int, step: int) -> Iterator[tuple[int, int, int]]:
@@ -205,8 +235,8 @@ def _places(length: int, step: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _from_array(array: NDArray[Any], label: str, step: int) -> Source:
-    length = _one_axis(array.shape, label)
-    place = _file_of(array)
+    _require_one_axis(array.shape, label)
+    length, place = len(array), _file_of(array)
     if place is not None:
         path, offset = place
         files = [InFile(*at, path, offset, array.dtype.str) for at in _places(length, step)]
@@ -345,41 +375,61 @@ def _from_zarr(array: Any, label: str, step: int) -> Source:
         raise ParameterError(
             f"`{label}` must be a Zarr array; {checks.describe(array)} arrived. Name one of its arrays."
         )
-    length = _one_axis(array.shape, label)
-    stored = int(array.chunks[0])
+    _require_one_axis(array.shape, label)
+    length, stored = int(array.shape[0]), int(array.chunks[0])
     step = max(1, step // stored) * stored  # whole chunks of the store, each read once
     chunks = [InZarr(*at, array) for at in _places(length, step)]
     return Source("zarr", chunks, np.dtype(array.dtype), array, label)
 
 
 def _from_frame(frame: Any, label: str, column: str | None) -> Source:
-    """A series of Dask, or a column of its data frames; the lengths of the partitions are counted."""
+    """A series of Dask, or a column of its data frames."""
     series = frame
     if frame.ndim > 1:
         series = frame[_column([str(name) for name in frame.columns], "the data frame", label, column)]
-    dask, array = require("dask", "Data frames of Dask"), require("dask.array", "Data frames of Dask")
     # Partitions as they are: Dask joins small ones where it is left to improve the graph, and the index would not fit.
     parts = [part.to_numpy() for part in series.to_delayed(optimize_graph=False)]
-    sizes = dask.compute(*map(dask.delayed(len), parts))
     dtype = require("pandas", "Data frames of Dask").Series([], dtype=series.dtype).to_numpy().dtype
-    blocks = [array.from_delayed(part, (size,), dtype) for part, size in zip(parts, sizes)]
-    source = _from_dask(array.concatenate(blocks), label)
-    source.original, source.index = frame, series.index
+    source = _of_blocks(parts, [math.nan] * len(parts), dtype, frame, label)
+    source.index = series.index
     return source
 
 
 def _from_dask(array: Any, label: str, column: str | None = None) -> Source:
-    if not hasattr(array, "chunks") or any(size != size for axis in array.chunks for size in axis):
+    if not hasattr(array, "chunks"):
         raise ParameterError(
-            f"`{label}` must be a dask array whose chunks have known sizes; {checks.describe(array)} arrived. Call its "
-            "`compute_chunk_sizes()` first, or pass a column of a data frame."
+            f"`{label}` must be a dask array, series or data frame; {checks.describe(array)} arrived."
         )
-    _one_axis(array.shape, label)
-    sizes = array.chunks[0]
-    ends = np.cumsum([0, *sizes]).tolist()
-    blocks = array.to_delayed().reshape(-1)
-    chunks = [InDask(i, ends[i], ends[i + 1], block) for i, block in enumerate(blocks)]
-    return Source("dask", chunks, np.dtype(array.dtype), array, label)
+    _require_one_axis(array.shape, label)
+    return _of_blocks(
+        array.to_delayed().reshape(-1).tolist(), array.chunks[0], np.dtype(array.dtype), array, label
+    )
+
+
+def _of_blocks(
+    blocks: Sequence[Any], sizes: Sequence[float], dtype: np.dtype[Any], original: Any, label: str
+) -> Source:
+    """Blocks of Dask; a size of NaN is not known."""
+    known = not any(map(math.isnan, sizes))
+    source = Source("dask", _in_dask(blocks, sizes) if known else _counted, dtype, original, label)
+    source.blocks = blocks
+    return source
+
+
+def _in_dask(blocks: Sequence[Any], sizes: Sequence[Any]) -> list[Chunk]:
+    ends = np.cumsum([0, *sizes]).astype(np.int64).tolist()
+    return [InDask(i, *at, block) for i, (at, block) in enumerate(zip(pairwise(ends), blocks))]
+
+
+def _as_long_as(other: Source, source: Source) -> Sequence[Chunk]:
+    return _in_dask(source.blocks or (), other.sizes)
+
+
+def _counted(source: Source) -> Sequence[Chunk]:
+    """The blocks of a source whose sizes are not known, counted: each is made for that, and again when it is read."""
+    dask, blocks = require("dask", "Dask arrays"), source.blocks or ()
+    lengths = [dask.delayed(len)(block) for block in blocks]
+    return _in_dask(blocks, source.count(lengths) if source.count else dask.compute(*lengths))
 
 
 # -- other boundaries ----------------------------------------------------------------------------------------------
