@@ -16,8 +16,9 @@ from ..arrays import Float64, frozen, is_frozen
 from ..engine import masks, native
 from ..engine.count.moments import Folded, fold_singletons
 from ..errors import ParameterError
-from ..memo import Caching, cached
+from ..memo import Caching, cached, lru
 from ..potentials import Potential, as_potential
+from ..potentials.named import Named
 from ..structure.nested.count_tree import CountTree, flat
 from .base import rows_of
 
@@ -456,6 +457,15 @@ _DOUBLE = np.dtype(np.float64)
 _dot = getattr(np.vdot, "__wrapped__", np.vdot)
 
 
+def _made_table(potential: Potential, n: int) -> tuple[Float64, Float64 | None]:
+    """The log-table of a potential, and its finite entries if they are not all 0."""
+    table = potential._table(n)
+    return table, None if potential.hard else table[table > -math.inf]
+
+
+_kept_table = lru(64)(_made_table)  # of potentials that are equal if their numbers are
+
+
 def of_small_model(logits: Any, groups: Any) -> Parameters | None:
     """One log-table or potential over a few variables, the usual case, kept short; None if it is not this case.
 
@@ -476,10 +486,10 @@ def of_small_model(logits: Any, groups: Any) -> Parameters | None:
         finite: Float64 | None = own
         given: Any = own
     elif isinstance(groups, Potential):
-        given, own = groups, groups._table(n)
+        given = groups
+        own, finite = _kept_table(groups, n) if isinstance(groups, Named) else _made_table(groups, n)
         if own.ndim > 1:  # one parameter per model
             return None
-        finite = None if groups.hard else own[own > -math.inf]
     else:
         return None
     small = _dot(logits, logits) < masks.SMALL_SQUARE
