@@ -225,7 +225,7 @@ class LogSpace(Direct):
 
     def gathered(self, shape: tuple[int, ...], terms: Terms) -> Float64:
         """The largest terms first, then sums relative to them."""
-        top = _largest(shape, terms)
+        top = largest(shape, terms)
         anchor = np.where(top == -math.inf, 0.0, top)
         total = np.zeros(shape)
         for start, term in terms():
@@ -235,7 +235,7 @@ class LogSpace(Direct):
             return np.asarray(anchor + np.log(total))
 
 
-def _largest(shape: tuple[int, ...], terms: Terms) -> Float64:
+def largest(shape: tuple[int, ...], terms: Terms) -> Float64:
     """The largest log-weight that reaches each place."""
     top = np.full(shape, -math.inf)
     for start, term in terms():
@@ -287,7 +287,7 @@ class Carried(LogSpace):
         return out if keepdims else np.squeeze(out, axis=axis)
 
     def gathered(self, shape: tuple[int, ...], terms: Terms) -> Any:
-        top = _largest(shape, terms)
+        top = largest(shape, terms)
         anchor = np.where(top == -math.inf, 0.0, top)
         total, moment = np.zeros(shape), np.zeros(shape)
         for start, term in terms():
@@ -376,7 +376,7 @@ class MaxPlus(LogSpace):
         return np.asarray(values.max(axis=axis, keepdims=keepdims))
 
     def gathered(self, shape: tuple[int, ...], terms: Terms) -> Float64:
-        return _largest(shape, terms)
+        return largest(shape, terms)
 
     def product(self, a: Float64, b: Float64) -> Float64:
         if not self._compiled(a, b):

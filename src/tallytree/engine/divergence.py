@@ -18,20 +18,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from ..arrays import Bools, Float64, Ints
 from ..structure.forest.contraction import top_sets
 from ..structure.nested.family import NestedFamily
-from ..structure.nested.schedule import Schedule
+from ..structure.nested.schedule import full_schedule
 from ..structure.nested.tree import TreeProgram
 from . import thresholds
-from .arithmetic import LogSpace
-from .count.infer import pairs_of_counts, schedule_for
+from .arithmetic import Carried, Terms, largest
+from .count.infer import pairs_of_counts
 from .count.information import integral
 from .count.solver import CountSolver
 from .count.tree_pass import TreePass
@@ -77,122 +76,76 @@ def count_divergence(p: Problem, q: Problem) -> Float64:
             return out
     if len(rows):
         announce(walk * len(rows), WALK, "A divergence")
-        schedule = schedule_for(program, np.zeros((1, program.table_total)))
-        pair = ((x.nu[rows], x.full_tables[rows]) for x in (p, q))
-        out[rows] = _by_chain_rule(program, schedule, *pair)
+        out[rows] = _by_chain_rule(program, *((x.nu[rows], x.full_tables[rows]) for x in (p, q)))
     return out
 
 
 _CELLS = 1 << 20  # message entries of the models that are worked on together
 
 
-class Decisions(NamedTuple):
-    """Distributions over the alternatives of many cases, as log-weights on demand."""
+class Divergent(Carried):
+    """Log-weights under p and under q; those under p carry the divergence of what is inside the cluster.
 
-    top: Float64  # largest log-weight of a case, 0 where there is none
-    first: NDArray[np.int64]  # the first alternative that has it
-    others: Float64  # R
+    Rows are nodes; of each there are `batch` models p, then as many models q.
+    """
+
+    def __init__(self, batch: int) -> None:
+        self._shape = -1, 2, batch
+
+    def _laws(self, values: Any) -> Any:
+        """Numbers (..., row) as (..., node, 2, B)."""
+        return values.reshape(*values.shape[:-1], *self._shape)
+
+    def gathered(self, shape: tuple[int, ...], terms: Terms) -> Any:
+        """The others are added apart from the first of the largest: where that is nearly all, they have the digits."""
+        top, out = largest(shape, terms), np.zeros(shape, complex)
+        anchor, first, others = np.where(top == -math.inf, 0.0, top), np.full(shape, -1), np.zeros(shape)
+        for i, (start, term) in enumerate(terms()):
+            place = np.s_[..., start : start + term.shape[3], :]
+            leads = (first[place] < 0) & (term.real == top[place])
+            first[place] = np.where(leads, i, first[place])
+            others[place] += np.where(leads, 0.0, np.exp(term.real - anchor[place]))
+        out.real = top + np.log1p(others)
+        for start, term in terms():
+            place = np.s_[..., start : start + term.shape[3], :]
+            logs = self._laws((term.real - anchor[place]) - np.log1p(others[place]))
+            p, below = np.exp(logs[..., 0, :]), self._laws(term.imag)[..., 0, :]
+            found = _surprise(logs[..., 0, :], logs[..., 1, :]) + np.where(p > 0.0, p * below, 0.0)
+            self._laws(out.imag[place])[..., 0, :] += found
+        return out
+
+    def divergence(self, values: Any) -> Float64:
+        """KL(p || q) of independent counts, (B,), from their weights (1, 1, 1, count, row)."""
+        each = [(0, values[..., i : i + 1, :]) for i in range(values.shape[3])]
+        found = self.gathered((1, 1, 1, 1, values.shape[-1]), lambda: iter(each))
+        return np.asarray(self._laws(found.imag)[0, 0, 0, 0, :, 0].sum(0))
 
 
-def _by_chain_rule(
-    program: TreeProgram, schedule: Schedule, p: tuple[Any, ...], q: tuple[Any, ...]
-) -> Float64:
+def _by_chain_rule(program: TreeProgram, p: tuple[Float64, ...], q: tuple[Float64, ...]) -> Float64:
     """KL(p || q) of possible models given by (nu, tables) each, (B,); p must allow nothing that q does not."""
-    out = np.empty(len(p[0]))
-    with np.errstate(all="ignore"):
-        for rows in _chunks(len(out), schedule):
-            first, second = (_messages(schedule, nu[rows], tables[rows]) for nu, tables in (p, q))
-            free = _free_divergence(program, p[0][rows], q[0][rows])
-            out[rows] = _walk(schedule, first, second) + free
-    return out
-
-
-def _chunks(batch: int, schedule: Schedule) -> list[slice]:
+    schedule, parts = full_schedule(program), []
+    free = program.parent[: program.n_leaves] < 0
     step = max(1, _CELLS // schedule.up_length)
-    return [slice(start, start + step) for start in range(0, batch, step)]
+    for start in range(0, len(p[0]), step):
+        own = [x[start : start + step] for x in (*p, *q)]
+        with np.errstate(all="ignore"):
+            arithmetic = Divergent(len(own[0]))
+            passes = TreePass(schedule, arithmetic, *(np.concatenate(pair) for pair in zip(own[:2], own[2:])))
+            passes.upward()
+            roots = passes.numbers(passes.up, schedule.roots.own_cells)
+            alone = passes.leaves()[:, free].reshape(1, 1, 1, 2, -1)
+            parts.append(arithmetic.divergence(roots) + arithmetic.divergence(alone))
+    return np.concatenate(parts)
 
 
-def _messages(schedule: Schedule, nu: Float64, tables: Float64) -> Float64:
-    passes = TreePass(schedule, LogSpace(), nu, tables)
-    passes.upward()
-    return np.ascontiguousarray(passes.up.T)
-
-
-def _walk(schedule: Schedule, up: Float64, other: Float64) -> Float64:
-    """Counts from the roots down: expected divergence of every decision, summed."""
-    batch = len(up)
-    total = np.zeros(batch)
-    probs = np.zeros_like(up)
-    if len(schedule.roots.nodes):
-        cells = schedule.roots.own_cells
-        u, v = up[:, cells], other[:, cells]
-        entries = range(cells.shape[1])
-        laws = [_law(lambda i, x=x: x[..., i], entries) for x in (u, v)]
-        total += _relative(lambda i: u[..., i], lambda i: v[..., i], laws, entries).sum(-1)
-        probs[:, cells] = np.exp(u - laws[0].top[..., None]) / (1.0 + laws[0].others)[..., None]
-        probs[:, 0] = 0.0
-    for step in reversed(schedule.up):
-        small, large = step.left, step.right
-        if small.shape[1] > large.shape[1]:
-            small, large = large, small
-        n, width = small.shape[1], step.width
-        pairs = [_pairs(x[:, small], x[:, large], width) for x in (up, other)]
-        entries = range(n)
-        laws = [_law(t, entries) for t in pairs]
-        count = len(step.nodes)
-        p = probs[:, step.start : step.start + count * width].reshape(batch, count, width)
-        found = _relative(pairs[0], pairs[1], laws, entries)
-        total += np.where(p > 0.0, p * found, 0.0).sum((-1, -2))
-        # P(z_l = i), P(z_r = j) = sum of P(z) P(i | z) over i + j = z
-        share = p / (1.0 + laws[0].others)
-        low = np.zeros((batch, count, n))
-        high = np.zeros((batch, count, n - 1 + max(width, large.shape[1])))
-        for i in entries:
-            term = share * np.exp(pairs[0](i) - laws[0].top)
-            low[..., i] = term.sum(-1)
-            high[..., n - 1 - i : n - 1 - i + width] += term
-        probs[:, small] = low
-        probs[:, large] = high[..., n - 1 : n - 1 + large.shape[1]]
-        probs[:, 0] = 0.0
-    return total
-
-
-def _pairs(a: Float64, b: Float64, width: int) -> Any:
-    """Log-weights of the small child's count i for all counts z < width of the parent, (B, count, width)."""
-    n = a.shape[-1]
-    room = np.full((*b.shape[:-1], n - 1 + max(width, b.shape[-1])), -math.inf)
-    room[..., n - 1 : n - 1 + b.shape[-1]] = b
-    return lambda i: a[..., i : i + 1] + room[..., n - 1 - i : n - 1 - i + width]
-
-
-def _law(t: Any, entries: range) -> Decisions:
-    top = t(0)
-    first = np.zeros(top.shape, np.int64)
-    for i in entries[1:]:
-        new = t(i)
-        better = new > top
-        top, first = np.where(better, new, top), np.where(better, i, first)
-    top = np.where(top == -math.inf, 0.0, top)
-    others = np.zeros_like(top)
-    for i in entries:
-        others += np.where(first == i, 0.0, np.exp(t(i) - top))
-    return Decisions(top, first, others)
-
-
-def _relative(t: Any, s: Any, laws: list[Decisions], entries: range) -> Float64:
-    """Divergence of every case: the sum of p (e^u - 1 - u) with u = log q / p, no term of which is negative."""
-    norm_p, norm_q = (np.log1p(law.others) for law in laws)
-    total = np.zeros_like(norm_p)
-    for i in entries:
-        log_p = (t(i) - laws[0].top) - norm_p
-        log_q = (s(i) - laws[1].top) - norm_q
-        p, q = np.exp(log_p), np.exp(log_q)
-        impossible = log_p == -math.inf
-        u = np.where(impossible, 0.0, log_q - np.where(impossible, 0.0, log_p))
-        large = np.where(u < 1.0, p * (np.expm1(np.minimum(u, 1.0)) - u), q - p - p * u)
-        term = np.where(np.abs(u) < 0.5, p * _exp_minus_line(np.clip(u, -0.5, 0.5)), large)
-        total += np.where(impossible, q, np.where(u == -math.inf, math.inf, np.maximum(term, 0.0)))
-    return total
+def _surprise(log_p: Float64, log_q: Float64) -> Float64:
+    """``p (e^u - 1 - u)`` with u = log q / p: alternatives add up to the divergence, and no term is negative."""
+    p, q = np.exp(log_p), np.exp(log_q)
+    impossible = log_p == -math.inf
+    u = np.where(impossible, 0.0, log_q - np.where(impossible, 0.0, log_p))
+    large = np.where(u < 1.0, p * (np.expm1(np.minimum(u, 1.0)) - u), q - p - p * u)
+    term = np.where(np.abs(u) < 0.5, p * _exp_minus_line(np.clip(u, -0.5, 0.5)), large)
+    return np.where(impossible, q, np.where(u == -math.inf, math.inf, np.maximum(term, 0.0)))
 
 
 def _exp_minus_line(u: Float64) -> Float64:
@@ -201,17 +154,6 @@ def _exp_minus_line(u: Float64) -> Float64:
     for k in range(16, 2, -1):
         series = 1.0 + u / k * series
     return 0.5 * u * u * series
-
-
-def _free_divergence(program: TreeProgram, p: Float64, q: Float64) -> Float64:
-    free = program.parent[: program.n_leaves] < 0
-    pair = [np.stack([np.zeros_like(x), x], -1)[:, free] for x in (p, q)]
-    for x in pair:
-        x[..., 0][x[..., 1] == math.inf] = -math.inf
-        x[..., 1][x[..., 1] == math.inf] = 0.0
-    laws = [_law(lambda i, x=x: x[..., i], range(2)) for x in pair]
-    found = _relative(lambda i: pair[0][..., i], lambda i: pair[1][..., i], laws, range(2))
-    return np.asarray(found.sum(-1))
 
 
 def _by_integral(p: Problem, q: Problem) -> tuple[Float64, Float64]:

@@ -18,9 +18,9 @@ from .blocks import neighbourhood, possible_state
 from .bounds import holder_bound
 from .components import graph_of, solved
 from .factor_graph import FactorGraph
-from .mean_field import mean_field, tables_of
+from .mean_field import mean_field
 from .propagation import loopy_bp
-from .reduction import reduced
+from .reduction import reduced, tables_of
 from .stability import lower_bound_condition
 
 NARROW = 2**14  # states of a frontier up to which sums are exact

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import csr_array
 
 from ..arrays import Float64, Ints
 from ..memo import once
 from ..models.count import CountModel
 from ..models.group import Group
+from ..structure.forest.top_tree import components
 from .factor_graph import FactorGraph
 
 _FEW_SIZES = 4  # up to this many sizes in a phase are not worth padding
@@ -212,9 +212,8 @@ def _is_forest(members: list[Ints], n_variables: int) -> bool:
     factor = n_variables + np.repeat(np.arange(len(members)), sizes)
     variable = np.concatenate([np.empty(0, np.int64), *members])
     n = n_variables + len(members)
-    joined = coo_array((np.ones(len(factor)), (variable, factor)), shape=(n, n))
-    components = connected_components(joined, directed=False)[0] if n else 0
-    return bool(len(factor) == n - components)
+    apart = int(components(n, np.stack([variable, factor], axis=1)).max(initial=-1)) + 1
+    return len(factor) == n - apart
 
 
 def _plan(graph: FactorGraph, factors: Ints, members: list[Ints]) -> list[tuple[str, list[int], int]]:

@@ -28,8 +28,7 @@ from .bounds import Split, split
 from .factor_graph import FactorGraph
 from .layout import members_of_factors, part_of
 from .propagation import check_run
-
-Term = tuple[Ints, Float64]  # members and a table on their count, or two members and a 2 x 2 table
+from .reduction import Term, tables_of
 
 _SMALLEST_STEP = 1e-6
 
@@ -255,20 +254,6 @@ def _terms(graph: FactorGraph, kept: list[int]) -> list[Term]:
         for members, table in tables_of(graph, a):
             _check_term(graph, a, members, table, home[members])
             found.append((members, table))
-    return found
-
-
-def tables_of(graph: FactorGraph, factor: int) -> list[Term]:
-    """The members and tables that a factor consists of: a model has one for each of its groups and edges."""
-    if factor >= graph.n_groups:
-        return [(graph.pairs[factor - graph.n_groups], graph.pair_tables[factor - graph.n_groups])]
-    at, table, model = graph.members(factor), graph.tables[factor], graph.models[factor]
-    if model is None:
-        assert table is not None
-        return [(at, table)]
-    found = [(at[members], t) for members, t in zip(model.tree.groups, model.tables)]
-    if model.edges is not None:
-        found += [(at[pair], t) for pair, t in zip(model.edges.pairs, model.edges.log_tables)]
     return found
 
 

@@ -11,12 +11,11 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from ..arrays import Float64, Ints
 from ..errors import InfeasibleError
 from ..memo import once
+from ..structure.forest.top_tree import components
 from .factor_graph import FactorGraph
 
 Sets = dict[tuple[int, ...], Float64]
@@ -79,31 +78,35 @@ def reduced(graph: FactorGraph, given: Ints | None = None) -> Reduction:
     return Reduction(value, constant, _components(value, logits, free_counts, free_pairs))
 
 
-Factors = list[tuple[Ints, Float64]]
+Term = tuple[Ints, Float64]  # members and a table on their count, or two members and a 2 x 2 table
 
 
-def simple_factors(graph: FactorGraph) -> tuple[Factors, Factors]:
+def tables_of(graph: FactorGraph, factor: int) -> list[Term]:
+    """The members and tables that a factor consists of: a model has one for each of its groups and edges."""
+    if factor >= graph.n_groups:
+        return [(graph.pairs[factor - graph.n_groups], graph.pair_tables[factor - graph.n_groups])]
+    at, table, model = graph.members(factor), graph.tables[factor], graph.models[factor]
+    if model is None:
+        assert table is not None
+        return [(at, table)]
+    found = [(at[members], t) for members, t in zip(model.tree.groups, model.tables)]
+    if model.edges is not None:
+        found += [(at[pair], t) for pair, t in zip(model.edges.pairs, model.edges.log_tables)]
+    return found
+
+
+def simple_factors(graph: FactorGraph) -> tuple[list[Term], list[Term]]:
     """Counts and pairs, as members and tables; those of the factors that are models among them."""
     return once(graph._structure, "simple factors", lambda: _factors(graph))
 
 
-def _factors(graph: FactorGraph) -> tuple[Factors, Factors]:
-    """Counts and pairs, those of the factors that are models among them."""
-    counts: Factors = []
-    pairs = [(pair, table) for pair, table in zip(graph.pairs, graph.pair_tables)]
-    for k, (table, model) in enumerate(zip(graph.tables, graph.models)):
-        members = graph.members(k)
-        if table is not None:
-            counts.append((members, table))
-        if model is None:
-            continue
-        counts += [(members[own], log_f) for own, log_f in zip(model.tree.groups, model.tables)]
-        if model.edges is not None:
-            pairs += [(members[p], t) for p, t in zip(model.edges.pairs, model.edges.log_tables)]
-    return counts, pairs
+def _factors(graph: FactorGraph) -> tuple[list[Term], list[Term]]:
+    n = graph.n_groups
+    terms = [term for a in (*range(n, n + graph.n_edges), *range(n)) for term in tables_of(graph, a)]
+    return [term for term in terms if term[1].ndim == 1], [term for term in terms if term[1].ndim == 2]
 
 
-def _decide(counts: list[tuple[Ints, Float64]], pairs: list[tuple[Ints, Float64]], value: Ints) -> None:
+def _decide(counts: list[Term], pairs: list[Term], value: Ints) -> None:
     """Set the variables that are the same in all configurations that each factor allows, until nothing changes."""
     of: list[list[int]] = [[] for _ in value]
     factors = [*counts, *pairs]
@@ -177,8 +180,7 @@ def _components(value: Ints, logits: Float64, counts: Sets, pairs: Sets) -> list
     n = len(value)
     sets = [*counts, *pairs]
     ends = [(a, b) for s in sets for a, b in itertools.pairwise(s)]
-    i, j = np.array(ends, np.int64).reshape(-1, 2).T
-    _, label = connected_components(coo_array((np.ones(len(i)), (i, j)), shape=(n, n)), directed=False)
+    label = components(n, np.array(ends, np.int64).reshape(-1, 2))
     free = np.flatnonzero(value < 0)
     place = np.zeros(n, np.int64)
     found: dict[int, Component] = {}

@@ -16,11 +16,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.polynomial import polynomial
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from scipy.special import gammaln
 
 from ..arrays import Float64
+from ..structure.forest.top_tree import components
 from .factor_graph import FactorGraph
 from .layout import distinct, layout
 
@@ -67,8 +66,7 @@ def _two_sided(graph: FactorGraph) -> bool:
     # Every factor once on each side, joined to those on the other side with which it shares a variable: a cycle of odd
     # length leads from a factor to itself on the other side.
     n = len(members)
-    both = coo_array((np.ones(2 * len(a)), (np.r_[a, b], n + np.r_[b, a])), shape=(2 * n, 2 * n))
-    label = connected_components(both, directed=False)[1]
+    label = components(2 * n, np.stack([np.r_[a, b], n + np.r_[b, a]], axis=1))
     return bool((label[:n] != label[n:]).all())
 
 

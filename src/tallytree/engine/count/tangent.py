@@ -38,13 +38,13 @@ class _MovingPass(TreePass):
         # The constants behind the tables do not move.
         self.pushed = np.concatenate([table_direction, np.zeros((self.batch, 2))], axis=1).T
 
-    def _leaves(self) -> Any:
-        log_p = super()._leaves()
-        p = np.exp(log_p)
+    def leaves(self) -> Any:
+        log_p = super().leaves()
+        p = np.exp(log_p.real)
         return log_p + 1j * np.stack([-p[1] * self.direction, p[0] * self.direction])
 
     def _table_values(self, log_values: Float64, cells: Ints) -> Any:
-        return log_values + 1j * self._get(self.pushed, cells)
+        return log_values + 1j * self.numbers(self.pushed, cells)
 
     def _scaled(self, message: Any, log_scale: Float64, together: Any) -> Any:
         """Ratios too: the mean of those of ``up down`` becomes 0."""

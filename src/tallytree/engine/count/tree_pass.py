@@ -39,7 +39,9 @@ def resized(values: Float64, width: int, zero: complex) -> Float64:
 
 def leaf_values(arithmetic: Direct, nu: Float64) -> Float64:
     """Probabilities of off and on, (2, ...), as numbers of the arithmetic."""
-    return np.stack([expit(-nu), expit(nu)] if arithmetic.keep else [log_expit(-nu), log_expit(nu)])
+    if arithmetic.keep:
+        return np.stack([expit(-nu), expit(nu)])
+    return arithmetic.enter(np.stack([log_expit(-nu), log_expit(nu)]))
 
 
 class TreePass:
@@ -57,7 +59,8 @@ class TreePass:
         # Error of a node's merge relative to the mass it keeps, by up rank
         self.error = np.zeros((schedule.n_internal + 1, self.batch))
 
-    def _get(self, storage: Float64, cells: Ints) -> Float64:
+    def numbers(self, storage: Float64, cells: Ints) -> Float64:
+        """Messages (1, 1, 1, count, row) of several nodes, those of all models side by side."""
         return storage[cells.T].reshape(1, 1, 1, cells.shape[1], -1)
 
     def _put(self, storage: Float64, start: int, values: Float64) -> None:
@@ -69,13 +72,13 @@ class TreePass:
         """Numbers of all rows by node and model."""
         return values.reshape(-1, self.batch)
 
-    def _leaves(self) -> Float64:
+    def leaves(self) -> Float64:
         """Numbers (2, D, B)."""
         return leaf_values(self.arithmetic, self.nu.T)
 
     def _weighed(self, message: Float64, cells: Ints) -> tuple[Float64, Float64]:
         """Messages times the tables of their nodes relative to the largest entries, and these, by row."""
-        log_f = self._get(self.tables, cells)
+        log_f = self.numbers(self.tables, cells)
         top = log_f.max(axis=3)[0, 0, 0]
         safe = np.where(top == -math.inf, 0.0, top)
         if self.plain:
@@ -104,12 +107,12 @@ class TreePass:
     def upward(self) -> Float64:
         """Messages of all nodes; returns log E[product of potentials], (B,)."""
         ar, schedule = self.arithmetic, self.schedule
-        leaves = self._leaves()
+        leaves = self.leaves()
         self.up = np.full((schedule.up_length, self.batch), ar.zero, leaves.dtype)
         self.up[1 : 1 + 2 * self.n] = leaves.swapaxes(0, 1).reshape(2 * self.n, self.batch)
         rank = 0
         for step in schedule.up:
-            a, b = self._get(self.up, step.left), self._get(self.up, step.right)
+            a, b = self.numbers(self.up, step.left), self.numbers(self.up, step.right)
             merged = resized(ar.product(a, b), step.width, ar.zero)
             if self.plain:
                 self._see(0.0, a, b)
@@ -139,10 +142,10 @@ class TreePass:
             shape = (1, 1, 1, roots.width, len(roots.nodes) * self.batch)
             self._settle(roots, np.full(shape, ar.one, up.dtype), np.zeros(shape[4:]))
         for step in schedule.down:
-            u = self._get(up, step.sibling_cells)
+            u = self.numbers(up, step.sibling_cells)
             width = step.width + u.shape[3] - 1
-            g = resized(self._get(self.weighted, step.parent_cells), width, ar.zero)
-            own = self._get(up, step.own_cells)
+            g = resized(self.numbers(self.weighted, step.parent_cells), width, ar.zero)
+            own = self.numbers(up, step.own_cells)
             fresh = np.zeros(g.shape[4])
             if self.plain:
                 self._see(0.0, g, u)
@@ -155,7 +158,7 @@ class TreePass:
     def _settle(self, step: DownStep, message: Float64, fresh: Float64) -> None:
         """Scale to <up, down> = 1, weigh by the table for the children, and add up the errors."""
         ar, count = self.arithmetic, len(step.nodes)
-        together = ar.total(ar.times(self._get(self.up, step.own_cells), message), 3)[0, 0, 0]
+        together = ar.total(ar.times(self.numbers(self.up, step.own_cells), message), 3)[0, 0, 0]
         log_scale = ar.log(together)
         message = self._scaled(message, np.where(np.isfinite(log_scale), log_scale, 0.0), together)
         self._put(self.down, step.start, message)

@@ -180,11 +180,11 @@ def vertex_multipliers(problem: ForestProblem, m: Float64) -> Float64:
 
 
 def set_counts(problem: ForestProblem, states: Ints) -> Ints:
-    """The count of every set in a configuration (D,)."""
+    """The count of every set in configurations (..., D)."""
     family = problem.structure.family
-    scores = problem.score[family.order, states[family.order]]
-    before = np.concatenate([[0], np.cumsum(scores)])
-    return np.asarray(before[family.stop] - before[family.start])
+    before = np.zeros((*states.shape[:-1], states.shape[-1] + 1), np.int64)
+    np.cumsum(problem.score[family.order, states[..., family.order]], axis=-1, out=before[..., 1:])
+    return np.asarray(before[..., family.stop] - before[..., family.start])
 
 
 LARGE = 2048  # counts up to this size are as quick without bounds
@@ -385,28 +385,24 @@ def below_top(log_weights: Float64) -> Float64:
 class Weights(NamedTuple):
     """What single variables, edges and sets contribute to the log-weights of configurations."""
 
-    leaf: Float64  # (B, D)
-    edge: Float64  # (B, E)
-    table: Float64  # (B, n_sets)
+    leaf: Float64  # (..., D)
+    edge: Float64  # (..., E)
+    table: Float64  # (..., n_sets)
 
     @property
     def total(self) -> Float64:
-        return accurate_sum(np.concatenate(self, axis=1))
+        return accurate_sum(np.concatenate(self, axis=-1))
 
 
-def log_weights(problem: ForestProblem, states: Ints) -> Weights:
-    """Of configurations (B, D)."""
-    rows = np.arange(len(states))[:, None]
-    leaf = problem.log_leaf[rows, np.arange(states.shape[1]), states]
+def log_weights(problem: ForestProblem, states: Ints, rows: Ints | None = None) -> Weights:
+    """Of configurations (..., B, D), or (..., D) of the models that `rows` (...) says."""
+    rows = (np.arange(len(problem)) if rows is None else rows)[..., None]
+    leaf = problem.log_leaf[rows, np.arange(states.shape[-1]), states]
     pairs = problem.structure.pairs
     which = 0 if len(problem.log_edge) == 1 else rows
-    ends = states[:, pairs[:, 0]], states[:, pairs[:, 1]]
-    edge = problem.log_edge[which, np.arange(len(pairs)), *ends]
-    table = np.zeros((len(states), len(problem.offset) - 1))
-    if table.size:
-        counts = np.stack([set_counts(problem, y) for y in states])
-        table = problem.tables[0 if len(problem.tables) == 1 else rows, problem.offset[:-1] + counts]
-    return Weights(leaf, edge, table)
+    edge = problem.log_edge[which, np.arange(len(pairs)), states[..., pairs[:, 0]], states[..., pairs[:, 1]]]
+    places = problem.offset[:-1] + set_counts(problem, states)
+    return Weights(leaf, edge, problem.tables[0 if len(problem.tables) == 1 else rows, places])
 
 
 def relative(problem: ForestProblem, at: Weights) -> ForestProblem:

@@ -70,8 +70,7 @@ class ForestSolver(Solver):
     def log_prob(self, states: Ints) -> tuple[Float64, Float64]:
         """From weights relative to those of a best configuration."""
         anchor, log_norm = self._at_best
-        below = [np.concatenate(maxima.log_weights(self.problem, y), axis=1) - anchor for y in states]
-        total = accurate_sum(np.reshape(below, (*states.shape[:2], -1)))
+        total = accurate_sum(np.concatenate(maxima.log_weights(self.problem, states), axis=-1) - anchor)
         return total - log_norm, np.abs(total) + np.abs(log_norm)
 
     def odds(self) -> Float64:

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,32 +109,33 @@ class Tape:
                 return Weights(
                     native.frontier_forward(now.values, 0, steps, steps.best_gain(run), maxima=True)[0]
                 )
-            return Weights(_forward_logs(run[0], now.values, np.maximum if self.maxima else np.logaddexp))
+            numbers = _MAXIMA if self.maxima else _LOGS
+            return Weights(_forward(numbers, run[0], now.values, run[0].log_gain))
         power = now.exponent()
         if self._compiled:
             steps = Fused.of(run)
             found = native.frontier_forward(now.values, power, steps, steps.weight(run))
         else:
-            found = _forward(now.values * 2.0**power, run[0])
+            new = _forward(_PLAIN, run[0], now.values * 2.0**power, run[0].weight)
+            found = new, *_extremes(new)
         return _checked(now.log_scale - power * _LOG_2 + _log_top(run), *found)
 
     def backward(self, run: list[Step], up: Weights, down: Weights) -> tuple[Weights, list[Float64]]:
         """Derivatives before a run, and log-probabilities of the transitions of its steps without their own weights."""
         if self.logs:
-            before, sums = _backward_logs(run[0], up.values, down.values)
+            before, sums = _backward(_LOGS, run[0], up.values, down.values, run[0].log_gain)
             return Weights(before), [sums - self.log_sum]
         powers = up.exponent(_HEADROOM), down.exponent(_HEADROOM)
         if self._compiled:
             steps = Fused.of(run)
-            weights = steps, steps.weight(run)
             before, found, *extremes = native.frontier_backward(
-                up.values, powers[0], down.values, powers[1], *weights
+                up.values, powers[0], down.values, powers[1], steps, steps.weight(run)
             )
             each = [found[kind] for kind in steps.kinds]
         else:
             raised = up.values * 2.0 ** powers[0], down.values * 2.0 ** powers[1]
-            before, found, *extremes = _backward(*raised, run[0])
-            each = [found]
+            before, sums = _backward(_PLAIN, run[0], *raised, run[0].weight)
+            each, extremes = [sums], [*_extremes(before)]
         top, scale = _log_top(run), down.log_scale - powers[1] * _LOG_2
         constant = up.log_scale - powers[0] * _LOG_2 + scale + top - self.log_sum
         with np.errstate(divide="ignore"):
@@ -171,42 +172,38 @@ def _index(axes: int, touched: tuple[int, ...], at: Sequence[int]) -> tuple[Any,
     return tuple(index)
 
 
-def _extremes(values: Float64) -> tuple[float, float]:
-    positive = values[values > 0.0]
-    return float(values.max(initial=0.0)), float(positive.min(initial=math.inf))
+class _Numbers(NamedTuple):
+    """How weights multiply and add up."""
+
+    times: np.ufunc
+    add: np.ufunc
+    zero: float
 
 
-def _forward(before: Float64, step: Step) -> tuple[Float64, float, float]:
-    old, new = before.reshape(step.shape), np.zeros(step.new_shape)
-    for (a, b), w in zip(_cells(step), np.exp(step.log_gain - step.log_top)):
-        new[b] += w * old[a]
-    return new.reshape(-1), *_extremes(new)
+_PLAIN = _Numbers(np.multiply, np.add, 0.0)
+_LOGS, _MAXIMA = _Numbers(np.add, np.logaddexp, -math.inf), _Numbers(np.add, np.maximum, -math.inf)
 
 
-def _backward(up: Float64, after: Float64, step: Step) -> tuple[Float64, Float64, float, float]:
-    old, ahead, before = up.reshape(step.shape), after.reshape(step.new_shape), np.zeros(step.shape)
-    weight = np.exp(step.log_gain - step.log_top)
-    sums = np.empty(len(weight))
-    for i, (a, b) in enumerate(_cells(step)):
-        sums[i] = np.sum(old[a] * ahead[b])
-        before[a] += weight[i] * ahead[b]
-    return before.reshape(-1), sums, *_extremes(before)
-
-
-def _forward_logs(step: Step, before: Float64, add: np.ufunc) -> Float64:
-    old, new = before.reshape(step.shape), np.full(step.new_shape, -math.inf)
-    for (a, b), g in zip(_cells(step), step.log_gain):
-        new[b] = add(new[b], old[a] + g)
+def _forward(ar: _Numbers, step: Step, before: Float64, weight: Float64) -> Float64:
+    old, new = before.reshape(step.shape), np.full(step.new_shape, ar.zero)
+    for (a, b), w in zip(_cells(step), weight):
+        ar.add(new[b], ar.times(old[a], w), out=new[b])
     return new.reshape(-1)
 
 
-def _backward_logs(step: Step, up: Float64, after: Float64) -> tuple[Float64, Float64]:
-    old, ahead, before = up.reshape(step.shape), after.reshape(step.new_shape), np.full(step.shape, -math.inf)
-    sums = np.empty(len(step.source))
+def _backward(
+    ar: _Numbers, step: Step, up: Float64, after: Float64, weight: Float64
+) -> tuple[Float64, Float64]:
+    old, ahead = up.reshape(step.shape), after.reshape(step.new_shape)
+    before, sums = np.full(step.shape, ar.zero), np.empty(len(weight))
     for i, (a, b) in enumerate(_cells(step)):
-        sums[i] = np.logaddexp.reduce(np.ravel(old[a] + ahead[b]))
-        before[a] = np.logaddexp(before[a], ahead[b] + step.log_gain[i])
+        sums[i] = ar.add.reduce(np.ravel(ar.times(old[a], ahead[b])))
+        ar.add(before[a], ar.times(ahead[b], weight[i]), out=before[a])
     return before.reshape(-1), sums
+
+
+def _extremes(values: Float64) -> tuple[float, float]:
+    return float(values.max(initial=0.0)), float(values[values > 0.0].min(initial=math.inf))
 
 
 # -- answers -------------------------------------------------------------------------------------------------------

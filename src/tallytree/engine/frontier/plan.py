@@ -64,6 +64,11 @@ class Step(Caching):
         """The largest log-weight of a transition."""
         return float(self.log_gain.max())
 
+    @property
+    def weight(self) -> Float64:
+        """Weights of the transitions relative to the largest."""
+        return np.exp(self.log_gain - self.log_top)
+
     @cached
     def spread(self) -> float:
         """How far below it the others are."""
@@ -170,8 +175,8 @@ class Fused:
 
     def weight(self, steps: list[Step]) -> Float64:
         """Weights of the kinds, relative to the largest transition of each step."""
-        each = [np.exp(step.log_gain - step.log_top) for step in steps]
-        return np.bincount(np.concatenate(self.kinds), np.concatenate(each)).astype(np.float64)
+        each = np.concatenate([step.weight for step in steps])
+        return np.bincount(np.concatenate(self.kinds), each).astype(np.float64)
 
     def best_gain(self, steps: list[Step]) -> Float64:
         """Log-weight of the best transition of each kind."""

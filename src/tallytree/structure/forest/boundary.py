@@ -134,19 +134,14 @@ def _leaves_a_forest(state: Remaining, part: Part) -> bool:
 
 def uncounted_around(state: Remaining, members: Ints, uncounted: NDArray[np.bool_]) -> Ints:
     """Vertices that no set counts and that are connected to `members` by such vertices only."""
-    near: dict[int, list[int]] = {}
     bridges = [c.boundary for c in state.waiting.get(-1, []) if len(c.boundary) == 2]
-    for u, v in [*state.pairs[state.edge_alive].tolist(), *bridges]:
-        near.setdefault(u, []).append(v)
-        near.setdefault(v, []).append(u)
-    seen: set[int] = set()
-    stack = members.tolist()
-    while stack:
-        for v in near.get(stack.pop(), []):
-            if uncounted[v] and v not in seen:
-                seen.add(v)
-                stack.append(v)
-    return np.array(sorted(seen), np.int64)
+    ends = np.concatenate([state.pairs[state.edge_alive], np.array(bridges, np.int64).reshape(-1, 2)])
+    allowed = uncounted.copy()
+    allowed[members] = True
+    joined = components(len(uncounted), ends[allowed[ends].all(1)])
+    reached = np.zeros(len(uncounted), bool)
+    reached[joined[members]] = True
+    return np.flatnonzero(uncounted & reached[joined])
 
 
 def boundary(inside: Bools, pairs: Ints) -> tuple[int, ...]:

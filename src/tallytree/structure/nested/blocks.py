@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import Ints
+from .family import follow
 from .tree import TreeProgram
 
 BLOCK = 64  # variables per block: one machine word, and a table of conditional probabilities that stays in L1
@@ -107,19 +108,8 @@ def _spread(program: TreeProgram, heads: Ints) -> Ints:
     """For every node the position in `heads` of the head above it, -1 if there is none."""
     owner = np.full(program.n_nodes, -1, np.int64)
     owner[heads] = np.arange(len(heads))
-    frontier = heads[heads >= program.n_leaves]
-    while len(frontier):
-        inner = frontier - program.n_leaves
-        owner[program.left[inner]] = owner[frontier]
-        owner[program.right[inner]] = owner[frontier]
-        frontier = _children(program, frontier)
-        frontier = frontier[frontier >= program.n_leaves]
-    return owner
-
-
-def _children(program: TreeProgram, nodes: Ints) -> Ints:
-    inner = nodes[nodes >= program.n_leaves] - program.n_leaves
-    return np.concatenate([program.left[inner], program.right[inner]]).astype(np.int64)
+    above = np.where((program.parent < 0) | (owner >= 0), np.arange(program.n_nodes), program.parent)
+    return np.asarray(owner[follow(above)])
 
 
 def _first_leaf(program: TreeProgram, nodes: Ints) -> Ints:
