@@ -36,7 +36,7 @@ from .count.solver import CountSolver
 from .count.tree_pass import TreePass
 from .forest import ladder
 from .forest.solver import ForestSolver
-from .forest.tangent import Direction, centred_tables, moving_derivatives
+from .forest.tangent import Direction, centred_tables, directional_derivatives
 from .ladder import WALK, announce
 from .problem import ForestProblem, Problem
 
@@ -251,7 +251,7 @@ def forest_divergence(p: ForestProblem, q: ForestProblem) -> Float64:
             moves = ForestSolver(at).tangent(v[None], h[None], counts=True)
             assert moves.counts is not None
             return np.asarray((v * moves.marginals[0]).sum(1) + (h * moves.counts[0]).sum(1))
-        moved = moving_derivatives(at, ladder.infer(at), steps)
+        moved = directional_derivatives(at, ladder.infer(at), steps)
         return np.asarray(sum((m * s).reshape(len(p), -1).sum(1) for m, s in zip(moved, steps)))
 
     return integral(lambda t: (1.0 - t) * product(t))[0]

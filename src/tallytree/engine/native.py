@@ -262,7 +262,9 @@ def tiled_pass(problem: ForestProblem, tilts: Float64, uniform: Float64 | None =
     powers, top_set = np.rint(tilts / np.log(2.0)), np.ascontiguousarray(problem.top_set, np.int32)
     more = (0.0, 2, powers, top_set, np.zeros((0, 0, 0)) if uniform is None else uniform)
     *found, drawn = _over_clusters("cluster_pass", problem, *map(np.ascontiguousarray, given), *more)
-    return found if uniform is None else _usual(drawn).reshape(uniform.shape[1], *problem.log_leaf.shape[:2])
+    return (
+        found if uniform is None else _as_int64(drawn).reshape(uniform.shape[1], *problem.log_leaf.shape[:2])
+    )
 
 
 def cluster_maxima(
@@ -273,7 +275,7 @@ def cluster_maxima(
     values, known, found, messages, by_count = _over_clusters(
         "cluster_maxima", problem, *arguments, bounded, states, counts
     )
-    return values, known, _usual(found), messages, by_count
+    return values, known, _as_int64(found), messages, by_count
 
 
 def _over_clusters(verb: str, problem: ForestProblem, *arguments: Any) -> Any:
@@ -284,11 +286,11 @@ def _over_clusters(verb: str, problem: ForestProblem, *arguments: Any) -> Any:
 def forest_best(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
     """A best configuration of one rooted forest without counts, and its weight."""
     value, states = _extension().forest_best(rooted, log_leaf, log_edge)
-    return value, _usual(states)
+    return value, _as_int64(states)
 
 
-def _usual(states: NDArray[Any]) -> NDArray[np.int64]:
-    """The same numbers in NumPy's usual integers: it takes those of the extension for another type of their size."""
+def _as_int64(states: NDArray[Any]) -> NDArray[np.int64]:
+    """The same numbers in NumPy's own integers: it takes those of the extension for another type of their size."""
     return states.view(np.int64)
 
 

@@ -61,9 +61,9 @@ def roughness(tables: Float64) -> float:
         stretch = len(entries) // 64
         entries = entries[: 64 * stretch].reshape(64, stretch)[:, : _ROUGHNESS_SAMPLE // 64]
     with np.errstate(invalid="ignore"):
-        bends = np.abs(np.diff(entries, 2))
-    bends = bends[np.isfinite(bends)]
-    return float(bends.mean()) if len(bends) else 0.0
+        second = np.abs(np.diff(entries, 2))
+    second = second[np.isfinite(second)]
+    return float(second.mean()) if len(second) else 0.0
 
 
 def sparse(nu: Float64) -> bool:

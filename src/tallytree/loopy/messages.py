@@ -86,10 +86,10 @@ def best_counts(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:
 
 def _count_maxima(nu: Float64, tables: Float64) -> _Answer:
     weights = best_counts(nu, tables)[1]
-    return weights.max(1), _own_taken_off(passes.block_values(nu, weights), nu)
+    return weights.max(1), _without_own(passes.block_values(nu, weights), nu)
 
 
-def _own_taken_off(both: Float64, nu: Float64) -> Float64:
+def _without_own(both: Float64, nu: Float64) -> Float64:
     """Messages from the largest log-weights with a member off and on, (..., 2): these do not saturate.
 
     Members with infinite log-odds are decided already: messages to them are 0.
@@ -125,7 +125,7 @@ def _model_sums(model: CountModel) -> _Answer:
 
 
 def _model_maxima(model: CountModel) -> _Answer:
-    messages = _own_taken_off(np.asarray(model.max_marginals), np.asarray(model.logits))
+    messages = _without_own(np.asarray(model.max_marginals), np.asarray(model.logits))
     return np.asarray(model.max_log_weight), messages
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..arrays import Float64, Ints, Size
 from ..engine.forest import maxima, walk
-from ..engine.forest.tangent import Direction, moving_derivatives
+from ..engine.forest.tangent import Direction, directional_derivatives
 from ..errors import ParameterError
 from .base import rows_of
 from .chain_core import ChainCore
@@ -268,7 +268,7 @@ class ChainAnswers(ChainCore):
             else:
                 t = int(family.variable_of_group[g])
                 leaf[:, t] += row[:, self._scores[t]]
-        return moving_derivatives(problem, answer, direction._replace(tables=packed))
+        return directional_derivatives(problem, answer, direction._replace(tables=packed))
 
     def _moved_counts(self, group: int, found: Direction) -> Float64:
         """Derivatives of P(count) of a group, (B, n + 1), from those of the sets and of the positions."""

@@ -21,7 +21,7 @@ from tallytree.potentials.columns import (
     show,
     where,
 )
-from tallytree.potentials.envelope import Bend, Stretch, crossed
+from tallytree.potentials.envelope import Convexity, Stretch, crossed
 from tallytree.potentials.expansions import Expansion, Terms
 
 
@@ -66,7 +66,7 @@ class Potential:
     # NumPy scalars and arrays must not try to multiply a potential elementwise.
     __array_ufunc__: ClassVar[None] = None
     hard: ClassVar[bool] = False  # whether log f is 0 or -inf everywhere
-    bend: ClassVar[Bend] = "unknown"  # of log f on its support
+    convexity: ClassVar[Convexity] = "unknown"  # of log f on its support
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -238,8 +238,8 @@ class Potential:
         return None
 
     def _stretches(self, n: int) -> list[Stretch]:
-        low, high = (0, n) if self.bend == "unknown" else self._support(n)
-        return [Stretch(int(low), int(high), self.bend)]
+        low, high = (0, n) if self.convexity == "unknown" else self._support(n)
+        return [Stretch(int(low), int(high), self.convexity)]
 
     def _member(self, index: Index) -> Potential:
         """The potential of one model of a batch that this one broadcasts to."""
@@ -395,7 +395,7 @@ class Mirrored(Potential):
 
     def _stretches(self, n: int) -> list[Stretch]:
         found = reversed(self._mirror()._stretches(n))
-        return [Stretch(n - s.last, n - s.first, s.bend, s.step) for s in found]
+        return [Stretch(n - s.last, n - s.first, s.convexity, s.step) for s in found]
 
 
 @dataclass(frozen=True, slots=True)

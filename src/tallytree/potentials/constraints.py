@@ -14,7 +14,7 @@ from tallytree.arrays import Float64
 from tallytree.checks import WHOLE, integers
 from tallytree.errors import ParameterError
 from tallytree.potentials.base import Potential
-from tallytree.potentials.envelope import Bend, Stretch
+from tallytree.potentials.envelope import Convexity, Stretch
 from tallytree.potentials.expansions import Expansion, expand_interval, expansion
 from tallytree.potentials.named import Named, Validated, factory
 
@@ -254,7 +254,7 @@ class Interval(Constraint):
     """One on an interval of counts, whose ends within ``0..n`` are given by ``_support``."""
 
     hard: ClassVar[bool] = True
-    bend: ClassVar[Bend] = "straight"
+    convexity: ClassVar[Convexity] = "straight"
 
     def _window(self, n: int, first: int, last: int) -> Float64:
         lo, hi = self._support(n)

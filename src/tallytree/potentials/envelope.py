@@ -19,7 +19,7 @@ from tallytree.memo import once
 LONGEST_TABLE = 1 << 24  # counts of a stretch that has to be looked at as a whole
 
 
-Bend = Literal["straight", "concave", "convex", "unknown"]
+Convexity = Literal["straight", "concave", "convex", "unknown"]
 
 
 class Stretch(NamedTuple):
@@ -27,7 +27,7 @@ class Stretch(NamedTuple):
 
     first: int
     last: int
-    bend: Bend
+    convexity: Convexity
     step: int = 1
 
 
@@ -62,11 +62,11 @@ class Envelope:
 
     def _along(self, stretch: Stretch, low: int, high: int, slope: float) -> float:
         """The largest ``log f(k) - slope (k - low)`` on a part of a stretch."""
-        if stretch.bend == "unknown":
+        if stretch.convexity == "unknown":
             inside = self._table(stretch)[low - stretch.first : high - stretch.first + 1]
             return float(np.max(inside - slope * np.arange(len(inside))))
         tried = [low, high]
-        if stretch.bend == "concave":
+        if stretch.convexity == "concave":
             top = self._top(low, high, slope)
             tried += [k for k in (top - 1, top, top + 1) if low <= k <= high]
         return max(self._at(k) - slope * (k - low) for k in tried)
@@ -94,7 +94,7 @@ class Envelope:
 
 
 def crossed(a: list[Stretch], b: list[Stretch]) -> list[Stretch]:
-    """Stretches on which both logarithms bend one way, in rising order."""
+    """Stretches on which both logarithms convexity one way, in rising order."""
     out, i, j = [], 0, 0
     while i < len(a) and j < len(b):
         both = _sum(a[i], b[j])
@@ -105,10 +105,10 @@ def crossed(a: list[Stretch], b: list[Stretch]) -> list[Stretch]:
 
 
 def _sum(a: Stretch, b: Stretch) -> Stretch | None:
-    bends = {a.bend, b.bend} - {"straight"}
-    bend: Bend = a.bend if a.bend != "straight" else b.bend
+    bends = {a.convexity, b.convexity} - {"straight"}
+    convexity: Convexity = a.convexity if a.convexity != "straight" else b.convexity
     if len(bends) > 1:
-        bend = "unknown"
+        convexity = "unknown"
     low, high, step = max(a.first, b.first), min(a.last, b.last), max(a.step, b.step)
     if a.step > 1 and b.step > 1:
         return Stretch(low, high, "unknown") if low <= high else None
@@ -116,6 +116,6 @@ def _sum(a: Stretch, b: Stretch) -> Stretch | None:
         origin = a.first if a.step > 1 else b.first
         low += (origin - low) % step
         high -= (high - origin) % step
-        if bend != "straight":
-            step, bend = 1, "unknown"  # few such potentials; the counts between are impossible
-    return Stretch(low, high, bend, step) if low <= high else None
+        if convexity != "straight":
+            step, convexity = 1, "unknown"  # few such potentials; the counts between are impossible
+    return Stretch(low, high, convexity, step) if low <= high else None

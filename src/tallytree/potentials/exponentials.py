@@ -13,7 +13,7 @@ from tallytree.checks import NON_NEGATIVE, PROBABILITIES, REALS, integers
 from tallytree.errors import ParameterError
 from tallytree.potentials import formulas
 from tallytree.potentials.base import Mirrored, Potential, check_range
-from tallytree.potentials.envelope import Bend, Stretch
+from tallytree.potentials.envelope import Convexity, Stretch
 from tallytree.potentials.expansions import Expansion, expansion
 from tallytree.potentials.named import Named, Validated, factory
 
@@ -205,7 +205,7 @@ def _reals(values: Any, name: str) -> tuple[float, ...]:
 class Uniform(Named):
     """See :func:`uniform`."""
 
-    bend: ClassVar[Bend] = "straight"
+    convexity: ClassVar[Convexity] = "straight"
 
     def _expansion(self, n: int) -> Expansion | None:
         return expansion([1.0], [1.0])
@@ -215,7 +215,7 @@ class Geometric(Named):
     """See :func:`geometric`."""
 
     ratio: Any
-    bend: ClassVar[Bend] = "straight"
+    convexity: ClassVar[Convexity] = "straight"
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n if self.ratio > 0.0 else 0
@@ -411,7 +411,7 @@ class NoisyOr(Validated):
     leak: Any = 0.0
     t: Any = 1
 
-    bend: ClassVar[Bend] = "concave"  # as 1 - a b^c is; log(a b^c) is straight
+    convexity: ClassVar[Convexity] = "concave"  # as 1 - a b^c is; log(a b^c) is straight
     holds = staticmethod(lambda rate, leak, t: _possible(rate, leak, t))
     reason = _IMPOSSIBLE
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tallytree.checks import NON_NEGATIVE, POSITIVE, REALS, Entries
 from tallytree.potentials.base import Potential
-from tallytree.potentials.envelope import Bend, Stretch
+from tallytree.potentials.envelope import Convexity, Stretch
 from tallytree.potentials.expansions import Expansion, expansion
 from tallytree.potentials.named import Named, factory
 
@@ -211,14 +211,14 @@ class Gaussian(Named):
     mean: Any
     sd: Any
     fraction: Any = False
-    bend: ClassVar[Bend] = "concave"
+    convexity: ClassVar[Convexity] = "concave"
 
 
 class Poisson(Named):
     """See :func:`poisson`."""
 
     mean: Any
-    bend: ClassVar[Bend] = "concave"
+    convexity: ClassVar[Convexity] = "concave"
 
     def _support(self, n: int) -> tuple[int, int]:
         return 0, n if self.mean > 0.0 else 0

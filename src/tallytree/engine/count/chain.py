@@ -5,7 +5,7 @@
 
 O(n k) time and memory, where k is the largest possible count; when the smallest possible count is large, zeros are
 counted instead. Sums of positive terms only. Plain numbers first; if they run out of range, logarithms. The compiled
-engine has the plain numbers in C++ (cpp/flat/chain.cpp).
+engine has the found numbers in C++ (cpp/flat/chain.cpp).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def solve_batch(nu: Float64, log_f: Float64) -> Answer:
 
 def _capped(nu: Float64, log_f: Float64, cap: int) -> Answer:
     table = log_f[:, : cap + 1]
-    plain = _plain(nu, table)
-    return plain if bool((plain.bound < 1e-10).all()) else _logarithmic(nu, table)
+    found = _direct(nu, table)
+    return found if bool((found.bound < 1e-10).all()) else _logarithmic(nu, table)
 
 
-def _plain(nu: Float64, log_f: Float64) -> Answer:
+def _direct(nu: Float64, log_f: Float64) -> Answer:
     top = anchor(log_f)
     log_mean, d0, d1, largest = _both_ways(Direct(), nu, np.exp(log_f - top))
     doubtful = ~(log_mean > -math.inf) | (np.isfinite(nu) & ((d0 <= 0.0) | (d1 <= 0.0))).any(axis=1)
@@ -67,7 +67,7 @@ def _both_ways(ar: Direct, nu: Float64, f: Float64) -> tuple[Float64, Float64, F
     leaves = leaf_values(ar, nu.T)[None, None, None]  # messages have the axes of the arithmetic
     table = f.T[None, None, None]
 
-    def together(a: Float64, b: Float64) -> Float64:
+    def inner(a: Float64, b: Float64) -> Float64:
         return np.asarray(ar.total(ar.times(a, b), 3)[0, 0, 0])
 
     start = np.full(table.shape, ar.zero)
@@ -76,13 +76,13 @@ def _both_ways(ar: Direct, nu: Float64, f: Float64) -> tuple[Float64, Float64, F
     for i in range(n):
         prefix.append(ar.product(leaves[..., i, :], prefix[-1])[..., :width, :])
     # Scaled to <prefix_i, suffix_i> = 1 at every i: then an entry of suffix above 1e290 could meet a lost prefix.
-    log_mean = ar.log(together(prefix[-1], table))
+    log_mean = ar.log(inner(prefix[-1], table))
     suffix = ar.scale(table, np.where(np.isfinite(log_mean), log_mean, 0.0))
     largest = suffix.max(axis=3)[0, 0, 0]
     off, on = np.zeros((n, len(nu))), np.zeros((n, len(nu)))
     for i in range(n - 1, -1, -1):
         longer = resized(suffix, width + 1, ar.zero)
-        off[i], on[i] = together(prefix[i], suffix), together(prefix[i], longer[..., 1:, :])
+        off[i], on[i] = inner(prefix[i], suffix), inner(prefix[i], longer[..., 1:, :])
         suffix = ar.adjoint(longer, leaves[..., i, :], suffix)
         largest = np.maximum(largest, suffix.max(axis=3)[0, 0, 0])
     return log_mean, off.T, on.T, largest

@@ -88,12 +88,12 @@ def _functions(piece: Piece, moved: NDArray[np.complex128]) -> tuple[Float64, Fl
     reach = (1.0 - p)[:, None] + p[:, None] * turn
     product = band.law * band.spectrum
 
-    def heard(values: NDArray[np.complex128]) -> tuple[Float64, Float64]:
+    def leave_one_out(values: NDArray[np.complex128]) -> tuple[Float64, Float64]:
         share = values / reach
         return (share * turn).real.sum(1), share.real.sum(1)
 
-    on, off = heard(product)
-    on_moved, off_moved = heard(moved)
+    on, off = leave_one_out(product)
+    on_moved, off_moved = leave_one_out(moved)
     own = (p * (1.0 - p))[:, None] * (turn - 1.0) / reach
     on_own, off_own = ((product * own / reach) * turn).real.sum(1), (product * own / reach).real.sum(1)
     alpha = on_moved / on - off_moved / off
@@ -275,7 +275,7 @@ def _solve_at(nu: Float64, log_f: Float64, tilt: float, first: int, last: int) -
             return None
         coefficients = fitted
     else:
-        heard, amps = _heard(nu, product / factors, turned, counts[log_g > -math.inf])
+        heard, amps = _leave_one_out(nu, product / factors, turned, counts[log_g > -math.inf])
         if not (heard >= 0.0).all():
             return None
         amp = max(amp, amps)
@@ -350,7 +350,7 @@ def _odds_ratio(product: NDArray[np.complex128], omega: Float64, t_max: float) -
     return chebyshev_fit(on / off, angles)
 
 
-def _heard(
+def _leave_one_out(
     nu: Float64, share: NDArray[np.complex128], turn: NDArray[np.complex128], allowed: NDArray[np.int64]
 ) -> tuple[Float64, float]:
     """What the rest of the model says to every leaf, d(0) and d(1) (2, n), and the largest cancellation in one.

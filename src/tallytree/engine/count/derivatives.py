@@ -101,12 +101,7 @@ def _star(problem: Problem, v: Float64, h: Float64 | None, counts: bool, solved:
         return None
     batch, total = len(problem), problem.tables.shape[1]
     values = counts and not len(v)
-    part = _Part(
-        np.zeros(v.shape),
-        np.zeros((batch if values else 0, total)),
-        np.zeros((len(v) if counts else 0, batch, total)),
-        np.zeros(batch),
-    )
+    part = _Batch(problem.nu, problem.tables, v, h, counts).nothing()
     finite = np.isfinite(problem.nu)
     for b in range(batch):
         model = star.StarModel(shape, problem.nu[b], problem.tables[b % len(problem.tables)], solved, b)
@@ -129,22 +124,18 @@ def _star(problem: Problem, v: Float64, h: Float64 | None, counts: bool, solved:
 def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) -> _Part:
     """Components one bucket at a time; variables without a group move by themselves."""
     nu, tables = problem.nu, problem.tables
-    directions, batch, total = len(v), len(nu), tables.shape[1]
+    directions, batch = len(v), len(nu)
     finite = np.isfinite(nu)
     if not finite.all():
         v = np.where(finite, v, 0.0)
     parts = parts_of(problem.tree.components)
     if directions and not v.any() and (h is None or not h.any()):  # nothing moves
-        return _still(_Batch(nu, tables, v, h, counts))
+        return _Batch(nu, tables, v, h, counts).nothing()
     if len(parts) == 1 and parts[0].whole and batch:
         return _solved(parts[0].program, _Batch(nu, tables, np.ascontiguousarray(v), h, counts))
     marginals = expit(nu) * expit(-nu) * v
     values = counts and directions == 0
-    probs, moved = (
-        np.zeros((batch if values else 0, total)),
-        np.zeros((directions if counts else 0, batch, total)),
-    )
-    bound = np.zeros(batch)
+    _, probs, moved, bound = _Batch(nu, tables, v, h, counts).nothing()
     for part in parts if batch else ():
         own = gathered(nu, part.variables), part.tables(tables, batch)
         move = gathered(v, part.variables), None if h is None else gathered(h, part.cells)
@@ -176,6 +167,13 @@ class _Batch:
         tables = self.tables if len(self.tables) == 1 else self.tables[rows]
         h = None if self.h is None else self.h[:, rows]
         return _Batch(self.nu[rows], tables, self.v[:, rows], h, self.counts)
+
+    def nothing(self, bound: float = 0.0) -> _Part:
+        """The answer where nothing moves, or with an infinite bound none."""
+        models, directions, total = len(self), len(self.v), self.tables.shape[1]
+        values = np.zeros((models if self.counts and not directions else 0, total))
+        moved = np.zeros((directions if self.counts else 0, models, total))
+        return _Part(np.zeros(self.v.shape), values, moved, np.full(models, bound))
 
 
 def _solved(program: TreeProgram | None, batch: _Batch) -> _Part:
@@ -214,24 +212,12 @@ def _flat_rung(batch: _Batch) -> _Part:
 def _level_rung(batch: _Batch) -> _Part:
     """With the height of their tables taken off, on which no derivative depends."""
     rows, level = infer.at_level(Rows(batch.nu, batch.tables))
-    return _flat_rung(replace(batch, tables=rows.tables)) if level.any() else _unknown(batch)
-
-
-def _unknown(batch: _Batch) -> _Part:
-    """No answer: the bounds are infinite."""
-    models, total = len(batch), batch.tables.shape[1]
-    values = batch.counts and not len(batch.v)
-    return _Part(
-        np.zeros(batch.v.shape),
-        np.zeros((models if values else 0, total)),
-        np.zeros((len(batch.v) if batch.counts else 0, models, total)),
-        np.full(models, math.inf),
-    )
+    return _flat_rung(replace(batch, tables=rows.tables)) if level.any() else batch.nothing(math.inf)
 
 
 def _without_decided(batch: _Batch) -> _Part:
     """Models most of whose variables are decided, and do not move, one by one; no answer for the others."""
-    part = _unknown(batch)
+    part = batch.nothing(math.inf)
     for b in range(len(batch)):
         core = core_of(batch.nu[b], batch.tables[b % len(batch.tables)])
         if core is None:
@@ -271,19 +257,12 @@ def _tilted_rung(program: TreeProgram, batch: _Batch) -> _Part:
     centred = _centred(program, tilted, posterior(batch.nu, solution.messages))
     assert centred.h is not None
     if not centred.v.any() and not centred.h.any():
-        return _still(batch)
+        return batch.nothing()
     again = _tree_rung(program, centred, size=float(np.abs(batch.v).max(-1).min()))
     better = np.flatnonzero(again.bound < part.bound)
     return part.patched(
         _Part(again.marginals[:, better], again.probs, again.counts[:, better], again.bound[better]), better
     )
-
-
-def _still(batch: _Batch) -> _Part:
-    """Nothing moves."""
-    models, total = len(batch), batch.tables.shape[1]
-    moved = np.zeros((len(batch.v) if batch.counts else 0, models, total))
-    return _Part(np.zeros(batch.v.shape), np.zeros((0, total)), moved, np.zeros(models))
 
 
 def _centred(program: TreeProgram, batch: _Batch, odds: Float64) -> _Batch:

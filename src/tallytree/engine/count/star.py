@@ -101,8 +101,8 @@ class StarModel:
         messages = np.asarray(solved.messages)[b]
         means = expit(posterior(nu, messages))
         self.means = [float(means[v].sum()) for v in star.variables]
-        usual = messages[np.isfinite(messages)]
-        self.tilt = float(usual.mean()) if len(usual) else 0.0
+        finite = messages[np.isfinite(messages)]
+        self.tilt = float(finite.mean()) if len(finite) else 0.0
         self.laws = self._find_laws()
 
     def _tilted(self, g: int) -> Float64:
@@ -118,7 +118,7 @@ class StarModel:
         def moments(tilt: Float64) -> tuple[Float64, Float64]:
             nonlocal own
             self.tilt = float(tilt)
-            laws, error = own = self._own_laws()
+            laws, error = own = self._group_laws()
             if not error <= _CERTAIN:
                 return wanted, np.ones(())  # no tilt is worth trying from here
             means = [float(np.arange(len(q)) @ q) for q in laws]
@@ -132,7 +132,7 @@ class StarModel:
             return None
         return self._joined(*own)
 
-    def _own_laws(self) -> tuple[list[Float64], float]:
+    def _group_laws(self) -> tuple[list[Float64], float]:
         laws, error = [], 0.0
         for g, nu in enumerate(self.nu):
             probs, bound = _law(nu[None], self._tilted(g)[None])

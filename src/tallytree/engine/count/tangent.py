@@ -22,7 +22,7 @@ from ..arithmetic import Carried
 from .tree_pass import TreePass
 
 
-class _MovingPass(TreePass):
+class _TangentPass(TreePass):
     """Both passes along a direction of the log-odds, (B, D), and of the tables, (B, T)."""
 
     def __init__(
@@ -58,7 +58,7 @@ def tangent_pass(
 
     The latter is 0 where the count is impossible.
     """
-    passes = _MovingPass(schedule, nu, tables, nu_direction, table_direction)
+    passes = _TangentPass(schedule, nu, tables, nu_direction, table_direction)
     passes.upward()
     passes.downward()
     slopes = passes.down[schedule.leaf_down].imag

@@ -50,7 +50,7 @@ class TreePass:
     def __init__(self, schedule: Schedule, arithmetic: Direct, nu: Float64, tables: Float64) -> None:
         self.schedule, self.arithmetic, self.nu = schedule, arithmetic, nu
         self.batch, self.n = nu.shape
-        self.plain = arithmetic.keep > 0.0
+        self.underflows = arithmetic.keep > 0.0
         # The two constants that nodes without a table and padding refer to.
         constants = np.broadcast_to([0.0, -math.inf], (self.batch, 2))
         self.tables = np.concatenate([tables, constants], axis=1).T
@@ -81,7 +81,7 @@ class TreePass:
         log_f = self.numbers(self.tables, cells)
         top = log_f.max(axis=3)[0, 0, 0]
         safe = np.where(top == -math.inf, 0.0, top)
-        if self.plain:
+        if self.underflows:
             lowest = np.where(log_f > -math.inf, log_f, safe).min(axis=3)[0, 0, 0]
             self._see(np.where(top > -math.inf, lowest - safe, 0.0), message)
         return self.arithmetic.times(message, self._table_values(log_f - safe, cells)), safe
@@ -99,7 +99,7 @@ class TreePass:
             self.faintest = np.minimum(self.faintest, self._models(np.asarray(log_factor)).min(0))
 
     def _measure(self, message: Float64) -> None:
-        if not self.plain:
+        if not self.underflows:
             logs = np.abs(self.arithmetic.log(message))
             largest = np.where(np.isfinite(logs), logs, 0.0).max(axis=3)
             self.size = np.maximum(self.size, 1.0 + self._models(largest).max(0))
@@ -114,13 +114,13 @@ class TreePass:
         for step in schedule.up:
             a, b = self.numbers(self.up, step.left), self.numbers(self.up, step.right)
             merged = resized(ar.product(a, b), step.width, ar.zero)
-            if self.plain:
+            if self.underflows:
                 self._see(0.0, a, b)
             weighted, top = self._weighed(merged, step.table)
             log_mass = ar.log(ar.total(weighted, 3))[0, 0, 0]
             message = ar.scale(weighted, np.where(log_mass == -math.inf, 0.0, log_mass))
             self._put(self.up, step.start, message)
-            if self.plain:
+            if self.underflows:
                 # The table's largest entry is 1, so an error in the merge keeps its size and the mass shrinks.
                 lost = min(a.shape[3], b.shape[3]) * _TINY + ar.product_error(a, b)[0, 0]
                 relative = np.exp(np.clip(-log_mass, -700.0, 700.0))
@@ -147,7 +147,7 @@ class TreePass:
             g = resized(self.numbers(self.weighted, step.parent_cells), width, ar.zero)
             own = self.numbers(up, step.own_cells)
             fresh = np.zeros(g.shape[4])
-            if self.plain:
+            if self.underflows:
                 self._see(0.0, g, u)
                 fresh = min(g.shape[3], u.shape[3]) * _TINY + ar.adjoint_error(g, u, own)[0, 0, 0]
             self._settle(step, ar.adjoint(g, u, own), fresh)
@@ -164,7 +164,7 @@ class TreePass:
         self._put(self.down, step.start, message)
         heavy, _ = self._weighed(message, step.table)
         self._put(self.weighted, step.start, heavy)
-        if self.plain:
+        if self.underflows:
             damage = self.error[step.up_rank] * self._models(heavy.sum(axis=3))
             self.squares = self.squares + (damage * damage).sum(0)
             fresh = fresh * np.exp(np.clip(-log_scale, -700.0, 700.0))
@@ -202,12 +202,12 @@ def sum_product(
     # An error e in <up, down> = 1 moves a probability P by at most e, hence its odds by e / min(P, 1 - P).
     posterior = np.where(np.isfinite(nu), nu, 0.0) + messages
     worst = np.exp(np.clip(np.abs(posterior), 0.0, 700.0)).max(axis=1, initial=1.0)
-    gathered = schedule.rounding if passes.plain else 8.0 * schedule.levels
+    gathered = schedule.rounding if passes.underflows else 8.0 * schedule.levels
     bound = 2.0 * error * worst + UNIT_ROUNDOFF * (gathered * passes.size + 4.0 * (1.0 + passes.size))
-    if passes.plain:
+    if passes.underflows:
         # A zero may be an impossible state or an underflow; only logarithms can tell.
         doubtful = (np.isfinite(nu) & ~np.isfinite(messages)).any(axis=1) | (passes.faintest < _FAINTEST)
         bound = np.where(doubtful, math.inf, bound)
     sound = np.isfinite(bound) & ~np.isnan(messages).any(axis=1)
-    bound = np.where(impossible & (not passes.plain), 0.0, np.where(sound, bound, math.inf))
+    bound = np.where(impossible & (not passes.underflows), 0.0, np.where(sound, bound, math.inf))
     return Answer(log_mean, np.ascontiguousarray(messages), log_beliefs, bound)

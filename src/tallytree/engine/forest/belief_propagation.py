@@ -28,7 +28,7 @@ def means(rooted: Rooting, log_leaf: Float64, log_edge: Float64) -> Float64 | No
     return np.asarray(native.forest_means(rooted, leaf, edges)[0])
 
 
-def balanced(problem: ForestProblem) -> tuple[ForestProblem, Float64 | float]:
+def reparametrised(problem: ForestProblem) -> tuple[ForestProblem, Float64 | float]:
     """The same models with what children say moved into the weights, and what that adds to the weights.
 
     A vertex with many neighbours may have a state of probability e^-1000; in plain numbers its products would

@@ -63,7 +63,7 @@ from ..log_sums import anchor, log_sum
 from ..problem import ForestProblem
 from ..tilt import tilt_towards
 from . import belief_propagation
-from .belief_propagation import balanced, propagate
+from .belief_propagation import propagate, reparametrised
 from .certificate import certificate, rounding_error, table_tops
 from .sum_product import ForestPass
 from .values import ForestValues
@@ -327,7 +327,7 @@ def run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> Answer:
             found = _read(problem, (log_z, *others, np.zeros(len(problem))), kind)
         return replace(found, tilts=tilts, arithmetic=number)
     shifted, constant = tilted(problem, tilts)
-    even, moved = (shifted, 0.0) if kind.keep == 0.0 else balanced(shifted)
+    even, moved = (shifted, 0.0) if kind.keep == 0.0 else reparametrised(shifted)
     found = both_passes(even, kind)
     bound = noisy_bound(even, found) if kind is Fourier else found.bound
     shift = _vertex_tilt(problem, tilts)[:, :, None] * problem.score + moved

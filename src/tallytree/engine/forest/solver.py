@@ -20,7 +20,7 @@ from . import maxima, walk
 from .certificate import largest_entries, log_odds
 from .entropy import entropy
 from .ladder import exact_log_norm, infer, relative_counts
-from .tangent import Direction, forest_derivatives, moving_derivatives, serves
+from .tangent import Direction, directional_derivatives, forest_derivatives, serves
 
 _ROOM = 1 << 18  # entries of log-odds that go into one batched inference of conditional models
 
@@ -151,10 +151,10 @@ class ForestSolver(Solver):
             still = np.zeros((len(left), *problem.log_edge.shape[1:]))
             for r in range(len(v)):
                 leaf = np.stack([np.zeros((len(left), v.shape[2])), v[r, left]], axis=-1)
-                again = moving_derivatives(part, known, Direction(leaf, still, pushed[r, left]))
+                again = directional_derivatives(part, known, Direction(leaf, still, pushed[r, left]))
                 moved.marginals[r, left], moved.counts[r, left] = again.leaf[..., 1], again.tables
         return moved if counts else Derivatives(moved.marginals, None)
 
     def moved(self, direction: Direction) -> Direction:
         """Derivatives of P(state), P(pair of states) and P(count) along a direction in which edges may move."""
-        return moving_derivatives(self.problem, self.sums, direction)
+        return directional_derivatives(self.problem, self.sums, direction)

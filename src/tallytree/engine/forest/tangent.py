@@ -4,7 +4,7 @@ Under weights e^(iwy) the forest sums up to the characteristic function of the c
 ``E y e^(iwz)``, by ordinary belief propagation in complex numbers. The potential f enters by its transform, derivatives
 ride along. A tilt e^(sy) puts the count where its posterior lies. The marginals that come out along the way are
 compared with those of the certified inference: that certifies the frequencies that were left out, and the rounding.
-In array code the general way (:func:`moving_derivatives`) is as quick.
+In array code the general way (:func:`directional_derivatives`) is as quick.
 
 Derivatives of the expectations of any forest with counts: both passes in numbers that carry their derivatives.
 
@@ -45,7 +45,7 @@ class Direction(NamedTuple):
     tables: Float64
 
 
-class _MovingPass(ForestPass):
+class _TangentPass(ForestPass):
     """Both passes along one direction; reads the derivatives where the pass reads the values."""
 
     def __init__(self, problem: ForestProblem, direction: Direction) -> None:
@@ -77,7 +77,7 @@ class _MovingPass(ForestPass):
         self.moved.edge[batch, edge] = pair.imag
 
 
-def moving_derivatives(problem: ForestProblem, answer: Answer, direction: Direction) -> Direction:
+def directional_derivatives(problem: ForestProblem, answer: Answer, direction: Direction) -> Direction:
     """Derivatives of P(state), P(pair of states) and P(count) along a direction; `answer` is what inference found.
 
     Entries of the direction at weights of -inf have no effect; all others must be finite.
@@ -90,7 +90,7 @@ def moving_derivatives(problem: ForestProblem, answer: Answer, direction: Direct
         centred_tables(direction.tables, means.tables, problem.tables, problem.offset),
     )
     with np.errstate(all="ignore"):
-        found = _MovingPass(problem, centred)
+        found = _TangentPass(problem, centred)
         found.upward()
         found.downward()
     return Direction(

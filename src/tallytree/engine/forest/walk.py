@@ -17,7 +17,7 @@ from .. import native
 from ..answer import Answer
 from ..arithmetic import ARITHMETICS, Direct, Fourier, LogSpace, MaxPlus, Tiled
 from ..problem import ForestProblem
-from .belief_propagation import balanced
+from .belief_propagation import reparametrised
 from .ladder import SMALL, tilted
 from .values import Chunk, ForestValues
 
@@ -194,7 +194,7 @@ def draw(problem: ForestProblem, answer: Answer, size: int, rng: np.random.Gener
         if kind is not LogSpace:
             part = tilted(part, answer.tilts[rows])[0]
         if kind.keep > 0.0:
-            part = balanced(part)[0]
+            part = reparametrised(part)[0]
         passes = ForestValues(part, kind())
         passes.upward()
         for some in parts:
