@@ -36,7 +36,7 @@ def _holes(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _far(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Numbers of three sizes, most of them beyond what a double exponentiates: what survives lies far below the rest."""
+    """Numbers of three sizes, most of them beyond what a double exponentiates: what survives is far below the rest."""
     few = rng.choice([0.0, 1.0, -1.0, 300.0, -300.0, 500.0, -500.0, 750.0, -750.0, 1e3, -1e3, 1e5, -1e5], 3)
     return rng.choice(few, n) + rng.choice([0.0, 1.0]) * rng.standard_normal(n)
 

@@ -457,8 +457,8 @@ _DOUBLE = np.dtype(np.float64)
 _dot = getattr(np.vdot, "__wrapped__", np.vdot)
 
 
-def _made_table(potential: Potential, n: int) -> tuple[Float64, Float64 | None]:
-    """The log-table of a potential, and its finite entries if they are not all 0."""
+def _made_table(kind: type[Potential], potential: Potential, n: int) -> tuple[Float64, Float64 | None]:
+    """The log-table of a potential, and its finite entries if they are not all 0; `kind` tells equal numbers apart."""
     table = potential._table(n)
     return table, None if potential.hard else table[table > -math.inf]
 
@@ -487,7 +487,8 @@ def of_small_model(logits: Any, groups: Any) -> Parameters | None:
         given: Any = own
     elif isinstance(groups, Potential):
         given = groups
-        own, finite = _kept_table(groups, n) if isinstance(groups, Named) else _made_table(groups, n)
+        kind = type(groups)
+        own, finite = (_kept_table if issubclass(kind, Named) else _made_table)(kind, groups, n)
         if own.ndim > 1:  # one parameter per model
             return None
     else:
