@@ -73,7 +73,9 @@ def test_inclusion_probabilities_match_enumeration(scale):
             if rng.random() < 0.3:
                 logits[rng.integers(n)] = rng.choice([-np.inf, np.inf])
             low, high = sorted(rng.integers(-9, 10, size=2).tolist())
-            check_against_enumeration(logits.tolist(), rng.integers(-4, 5, size=n).tolist(), low, high)
+            weights = rng.integers(-4, 5, size=n)
+            weights[0] += not weights.any()  # all 0 are refused
+            check_against_enumeration(logits.tolist(), weights.tolist(), low, high)
 
 
 def test_without_weights_it_is_the_count_model():

@@ -287,6 +287,41 @@ def test_the_bracket_contains_the_truth(seed):
         assert x.grid_error <= step * n + 1e-12
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bracket_holds_at_attained_values_for_weights_on_and_beside_the_grid(seed):
+    rng = np.random.default_rng(seed)
+
+    def read(x):
+        return Fraction(repr(float(x)))
+
+    for trial in range(40):
+        n, step = int(rng.integers(1, 8)), float(rng.choice([0.1, 0.3, 0.7, 1e-7, 2.5]))
+        p, cells = rng.random(n), rng.integers(1, 40, size=n) * rng.choice([-1, 1], size=n)
+        weights = np.array([float(read(step) * c) for c in cells.tolist()])  # as typed: 0.3
+        if trial % 2:  # beside the grid by rounding, or by what 1e-9 takes to be on it
+            weights = weights * (1.0 + rng.choice([0.0, 2.0**-52, -(2.0**-52), 3e-11, -3e-11], size=n))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            x = tt.PoissonBinomial(p, weights=weights, step=step)
+        states = list(product((0, 1), repeat=n))
+        sums = [sum((read(w) for w, y in zip(weights, s) if y), Fraction(0)) for s in states]
+        mass = np.where(np.array(states) == 1, p, 1 - p).prod(1)
+        order = sorted(range(len(sums)), key=lambda k: sums[k])
+        for k in rng.choice(len(sums), 6):
+            for at in (float(sums[k]), np.nextafter(float(sums[k]), -np.inf), float(sums[k]) + step / 3):
+                above = mass[[s > read(at) for s in sums]].sum()
+                low, high = x.bracket("sf", at)
+                assert low - 1e-12 <= above <= high + 1e-12
+                low, high = x.bracket("cdf", at)
+                assert low - 1e-12 <= 1 - above <= high + 1e-12
+            q = float(rng.random())
+            truth = sums[order[int(np.searchsorted(np.cumsum(mass[order]), q))]]
+            low, high = x.bracket("value_at_risk", q)
+            assert read(low) <= truth <= read(high)
+            if trial % 2 == 0:
+                assert low == high == float(truth)
+
+
 def test_losses_given_default_on_a_few_values():
     rng = np.random.default_rng(5)
     n, k = 6, 3
@@ -369,6 +404,30 @@ def test_a_mixture_is_the_average_of_its_scenarios(scale):
         narrower.marginals, mass[inside] @ states[inside] / mass[inside].sum(), rtol=1e-9
     )
     assert math.exp(narrower.event_log_prob) == pytest.approx(mass[inside].sum(), rel=1e-9)
+    seen = (states[:, 3] == 1) & (states[:, 8] == 0)
+    for known, inside in (
+        (x.condition({3: 1, 8: 0}), seen),
+        (given.condition({3: 1, 8: 0}), seen & (value >= middle)),
+        (x.condition({3: 1, 8: 0}).given(low=middle), seen & (value >= middle)),
+    ):
+        assert math.exp(known.event_log_prob) == pytest.approx(mass[inside].sum(), rel=1e-10)
+        want = mass[inside] @ states[inside] / mass[inside].sum()
+        np.testing.assert_allclose(known.marginals, want, rtol=1e-9)
+        assert known.mean() == pytest.approx(mass[inside] @ value[inside] / mass[inside].sum(), rel=1e-10)
+        drawn = known.sample_events(4000, rng=1)
+        assert set(drawn @ weights) <= set(value[inside])
+        np.testing.assert_allclose(drawn.mean(0), want, atol=6 * 0.5 / 63)
+    np.testing.assert_allclose(batch.sample_events(4000, rng=2).mean(0), p, atol=6 * 0.5 / 63)
+
+
+def test_evidence_that_no_scenario_allows_is_refused():
+    x = tt.PoissonBinomial([[0.0, 0.5], [0.0, 0.2]], weights=[2, 3]).mixture([0.5, 0.5])
+    with pytest.raises(tt.InfeasibleError, match="`evidence` has probability zero"):
+        x.condition({0: 1})
+    calm_is_impossible = tt.PoissonBinomial([[0.0, 0.5], [0.1, 0.2]], weights=[2, 3]).mixture([0.5, 0.5])
+    known = calm_is_impossible.given(low=2).condition({0: 1})
+    assert known.scenario_probs.tolist() == [1.0]
+    assert math.exp(known.event_log_prob) == pytest.approx(0.05, rel=1e-12)
 
 
 def test_draws_given_a_range_follow_the_conditional_law(windows):
@@ -470,7 +529,10 @@ def test_rare_events_keep_the_probability_that_any_happens(p, weights):
 
 def test_weights_that_no_grid_can_hold_are_refused():
     for weights, step, text in (
-        ([0.0, 0.0], 0.1, "must not exceed the largest weight, 0,"),
+        ([0.0, 0.0], 0.1, "must not all be 0"),
+        ([0, 0], None, "must not all be 0"),
+        ([np.nan, 1.0], None, "entry 0 is NaN"),
+        ([1.0, np.inf], 0.1, "entry 1 is inf"),
         ([5e-324, 1.5e-323], None, "between 1e-150 and 1e150"),
         ([1e300, 1.5], None, "between 1e-150 and 1e150"),
         ([1.0, 2.5], 3.0, "must not exceed the largest weight, 2.5"),

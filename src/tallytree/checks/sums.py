@@ -41,15 +41,7 @@ def sum_weights(value: ArrayLike, n: int, step: float | None) -> Ints | Float64:
     shape: tuple[Any, ...] = (n, "K") if given.ndim == 2 else (n,)
     hint = " Give one per variable, or (n, K) for K outcomes of each."
     weights = array("weights", given, shape, REALS, hint=hint, copy=True)
-    if step is not None:
-        check_step(weights, step)
-    with np.errstate(over="ignore"):
-        largest, size = float(np.abs(weights).max(initial=0.0)), float(np.abs(weights).sum())
-    if largest > 0.0 and not (largest > 1e-150 and size < 1e150):
-        raise ParameterError(
-            f"`weights` must have sizes between 1e-150 and 1e150; the largest is {largest:g}. Measure them in another "
-            "unit."
-        )
+    check_sizes(weights, step)
     if step is None and np.all(weights == np.floor(weights)):
         total = float(np.abs(weights).sum())
         divisor = (
@@ -66,13 +58,26 @@ def sum_weights(value: ArrayLike, n: int, step: float | None) -> Ints | Float64:
     return weights
 
 
-def check_step(weights: NDArray[Any], step: float) -> None:
-    """Some weight is large enough for the grid."""
-    largest = float(np.abs(weights).max(initial=0.0))
-    if weights.size and step > largest:
+def check_sizes(weights: NDArray[Any], step: float | None) -> None:
+    """Some weight is not 0 and large enough for the grid, and sums of them are numbers."""
+    if not weights.size:
+        return
+    with np.errstate(over="ignore"):
+        largest, size = float(np.abs(weights).max()), float(np.abs(weights).sum())
+    if largest == 0.0:
+        raise ParameterError(
+            "`weights` must not all be 0, as the sum would be 0 whatever happens; zeros arrived. Give every event its "
+            "size; for a plain count use PoissonBinomial without `weights`."
+        )
+    if not (largest > 1e-150 and size < 1e150):
+        raise ParameterError(
+            f"`weights` must have sizes between 1e-150 and 1e150; the largest is {largest:g}. Measure them in another "
+            "unit."
+        )
+    if step is not None and step > largest:
         raise ParameterError(
             f"`step` must not exceed the largest weight, {largest:g}, or no event has a cell of its own; {step:g} "
-            "arrived. Take a hundredth of a typical weight, or leave it out."
+            "arrived. Take a hundredth of a typical weight."
         )
 
 

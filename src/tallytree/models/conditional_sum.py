@@ -80,7 +80,7 @@ class ConditionalPoissonBinomial(FrozenDistribution):
 
     def _member(self, index: Any) -> ConditionalPoissonBinomial:
         """Members of a batch of one axis."""
-        ends = (b[index] if b.ndim else b for b in (self._low, self._high))
+        ends = (np.broadcast_to(b, self.batch_shape)[index] if b.ndim else b for b in (self._low, self._high))
         return ConditionalPoissonBinomial(self._of._member(index), *ends)
 
     def __reduce__(self) -> tuple[Any, ...]:

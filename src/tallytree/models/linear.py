@@ -14,7 +14,7 @@ from scipy.special import expit
 from .. import checks, display
 from ..arrays import Float64, Ints, Size, States, frozen
 from ..checks import configurations
-from ..checks.sums import check_step
+from ..checks.sums import check_sizes
 from ..engine.count.moments import weight_of_logits
 from ..engine.log_sums import softplus
 from ..engine.pmf.best import best_configurations
@@ -521,7 +521,7 @@ class _Total(FrozenDistribution):
 def _weights(weights: ArrayLike, n: int, step: float) -> Float64:
     """One per variable; some of them large enough for the grid."""
     found = checks.array("weights", weights, (n,), checks.REALS, hint=" Give one per variable.", copy=True)
-    check_step(found, step)
+    check_sizes(found, step)
     return found
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..arrays import Float64, Ints, frozen
+from ..arrays import Float64, Ints, Size, frozen
 from ..checks.sums import real_array
 from ..engine.law import log_side
 from ..engine.log_sums import log_sum
 from ..engine.pmf.events import Lattice
 from ..engine.pmf.sums import CERTIFIED
-from ..errors import ParameterError
+from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from .conditional_sum import ConditionalPoissonBinomial, event_bounds
 from .frozen_distribution import FrozenDistribution
@@ -202,22 +204,107 @@ class SumMixture(TailRisk):
         >>> x.given(low=4).marginals.round(4), x.given(low=4).scenario_probs
         (array([0.475, 1.   ]), array([0.25, 0.75]))
         """
-        before, known = self._of, None
         bottom, top = event_bounds(value, low, high, (), self._lattice.step is None)
-        if isinstance(before, ConditionalPoissonBinomial):
-            known, before = before, before._of
-            bottom, top = np.maximum(known._low, bottom), np.minimum(known._high, top)
-        narrowed = ConditionalPoissonBinomial._unchecked(before, bottom, top)
+        before, least, most = self._known
+        return self._updated(before, np.maximum(least, bottom), np.minimum(most, top))
+
+    def condition(self, evidence: Mapping[int, int]) -> SumMixture:
+        """The sum, the other events and the scenarios, given the values of some events.
+
+        Parameters
+        ----------
+        evidence : mapping of int to int
+            Events and their values, 0 or 1, or the number of an outcome.
+
+        Returns
+        -------
+        SumMixture
+            The mixture of the sums given these values, with the probabilities of the scenarios given them.
+
+        Raises
+        ------
+        ParameterError
+            If ``evidence`` is no mapping, or names an event or value that does not exist.
+        InfeasibleError
+            If these values are impossible in every scenario.
+
+        See Also
+        --------
+        given, scenario_probs
+
+        Examples
+        --------
+        >>> x = tt.PoissonBinomial([[0.1, 0.1], [0.6, 0.9]], weights=[3, 5]).mixture([0.75, 0.25])
+        >>> x.condition({1: 1}).scenario_probs, x.condition({1: 1}).mean().round(3)
+        (array([0.25, 0.75]), np.float64(6.425))
+        """
+        before, low, high = self._known
+        return self._updated(before.condition(evidence), low, high, before._log_evidence(evidence))
+
+    def sample_events(self, size: Size = None, rng: Any = None) -> Any:
+        """Exact joint draws of the single events: a scenario for each draw, then events in it.
+
+        Parameters
+        ----------
+        size : int or tuple of int, optional
+            Leading shape of the draws; one draw if omitted.
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
+            Source of randomness, or its seed.
+
+        Returns
+        -------
+        ndarray of uint8, (size..., n)
+            0 and 1, or the number of the outcome.
+
+        Raises
+        ------
+        ParameterError
+            If ``size`` or ``rng`` cannot be used.
+
+        See Also
+        --------
+        sample, marginals
+
+        Examples
+        --------
+        >>> x = tt.PoissonBinomial([[0.1, 0.1], [0.6, 0.9]], weights=[3, 5]).mixture([0.75, 0.25])
+        >>> x.given(low=8).sample_events(2, rng=0)
+        array([[1, 1],
+               [1, 1]], dtype=uint8)
+        """
+        shape, generator = checks.shape("size", size), checks.generator(rng)
+        return self._of_scenarios(
+            (*shape, self.n),
+            generator.random(shape),
+            np.uint8,
+            lambda of, count: of.sample_events(count, generator),
+        )
+
+    @property
+    def _known(self) -> tuple[PoissonBinomial, Float64, Float64]:
+        """The sums before a range was known, and the range."""
+        of = self._of
+        if isinstance(of, ConditionalPoissonBinomial):
+            return of._of, of._low, of._high
+        return of, np.array(-math.inf), np.array(math.inf)
+
+    def _updated(self, sums: PoissonBinomial, low: Float64, high: Float64, log_seen: Any = 0.0) -> SumMixture:
+        """The mixture of other sums or of a narrower range, where scenarios had `log_seen` (S,) of what was seen."""
+        some = np.isneginf(low).all() and np.isposinf(high).all()
+        of: Any = sums if some else ConditionalPoissonBinomial._unchecked(sums, low, high)
         with np.errstate(divide="ignore"):
-            logs = np.log(self._share) + narrowed._log_event - (0.0 if known is None else known._log_event)
+            logs = np.log(self._share) + log_seen
+        if np.isneginf(logs).all():
+            raise InfeasibleError(
+                "`evidence` has probability zero in every scenario. `marginals` says what is possible."
+            )
+        logs = logs + getattr(of, "_log_event", 0.0) - getattr(self._of, "_log_event", 0.0)
         total = float(log_sum(logs))
         if total == -math.inf:
-            narrowed._refuse_impossible(np.isneginf(logs))
+            of._refuse_impossible(np.isneginf(logs))
         share = np.exp(logs - total)
         kept = np.flatnonzero(share > _NEVER)
-        ends = (b[kept] if b.ndim else b for b in (bottom, top))
-        of = ConditionalPoissonBinomial(before._member(kept), *ends)
-        return _again(of, share[kept] / share[kept].sum(), self._log_before + min(total, 0.0))
+        return _again(of._member(kept), share[kept] / share[kept].sum(), self._log_before + min(total, 0.0))
 
     @cached
     def _rounded(self) -> tuple[SumMixture, SumMixture]:
@@ -227,6 +314,10 @@ class SumMixture(TailRisk):
             )
         down, up = self._of._rounded
         return SumMixture(down, self._share), SumMixture(up, self._share)
+
+    @property
+    def _slack(self) -> tuple[Fraction, Fraction]:
+        return self._of._slack  # type: ignore[union-attr]
 
     # -- the law -----------------------------------------------------------------------------------------------
 
@@ -319,12 +410,17 @@ class SumMixture(TailRisk):
     def _draw(self, shape: tuple[int, ...], uniform: Any) -> Any:
         if not self._is_long:
             return super()._draw(shape, uniform)
-        which = np.searchsorted(np.cumsum(self._share), uniform(shape) * self._share.sum(), side="right")
-        which = np.minimum(which, len(self._share) - 1)
-        out = np.empty(shape, self.values.dtype)
+        return self._of_scenarios(
+            shape, uniform(shape), self.values.dtype, lambda of, count: of._draw((count,), uniform)
+        )
+
+    def _of_scenarios(self, shape: tuple[int, ...], u: Float64, dtype: Any, drawn: Callable[..., Any]) -> Any:
+        """What is drawn from scenarios, which uniform numbers pick."""
+        which = np.searchsorted(np.cumsum(self._share), u * self._share.sum(), side="right")
+        which, out = np.minimum(which, len(self._share) - 1), np.empty(shape, dtype)
         for i in np.unique(which).tolist():
             here = which == i
-            out[here] = self._of._member(i)._draw((int(here.sum()),), uniform)
+            out[here] = drawn(self._of._member(i), int(here.sum()))
         return out
 
     def _contributions(self, cells: Ints, log_edge: Float64) -> Float64:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ from tallytree.engine.pmf.events import (
     Lattice,
     cells_below_and_above,
     log_outcomes,
+    multiples,
     shared_between_cells,
+    slack,
     to_lattice,
 )  # fmt: skip
 from tallytree.engine.pmf.log_pmf import MOST, SHORTEST, direct_log_pmf, log_pmf, log_probabilities
@@ -37,7 +40,7 @@ from tallytree.models.conditional_sum import ConditionalPoissonBinomial, event_b
 from tallytree.models.mixture import SumMixture
 from tallytree.models.tail_risk import TailRisk
 
-from ..arrays import Float64, Ints, frozen
+from ..arrays import Float64, Ints, Size, frozen
 
 METHODS = ("auto", "recursion", "tilted")
 BERNOULLI_DRAWS = 1 << 22  # up to this many uniform numbers, samples are sums of single draws
@@ -407,14 +410,51 @@ class PoissonBinomial(TailRisk):
         """Sums of single draws, in parts: a quantile of a long sum costs more than a few thousand of them."""
         upto = np.cumsum(np.exp(self._events.log_p), axis=2)[..., :-1].reshape(*self.batch_shape, self.n, -1)
         count = int(np.prod(shape[: len(shape) - len(self.batch_shape)], dtype=np.int64))
+        values, each, cells = (
+            self._events.values,
+            np.arange(self.n),
+            np.zeros((count, *self.batch_shape), np.int64),
+        )
         chunk = max(1, BERNOULLI_DRAWS // max(1, upto.size))
-        values, each, parts = self._events.values, np.arange(self.n), []
         for k in range(0, count, chunk):
-            size = (min(chunk, count - k), *self.batch_shape, self.n)
-            outcome = (uniform(size)[..., None] >= upto).sum(axis=-1)
-            parts.append(values[each, outcome].sum(axis=-1))
-        cells = np.concatenate(parts) if parts else np.zeros((0, *self.batch_shape), np.int64)
+            outcome = _outcomes(upto, min(chunk, count - k), uniform)
+            cells[k : k + chunk] = values[each, outcome].sum(axis=-1)
         return np.asarray(self._lattice.value(cells.reshape(shape)))
+
+    def sample_events(self, size: Size = None, rng: Any = None) -> Any:
+        """Joint draws of the single events.
+
+        Parameters
+        ----------
+        size : int or tuple of int, optional
+            Leading shape of the draws; one draw if omitted.
+        rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
+            Source of randomness, or its seed.
+
+        Returns
+        -------
+        ndarray of uint8, (size..., ..., n)
+            0 and 1, or the number of the outcome.
+
+        Raises
+        ------
+        ParameterError
+            If ``size`` or ``rng`` cannot be used.
+
+        See Also
+        --------
+        sample, ConditionalPoissonBinomial.sample_events
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.0, 1.0, 0.5], weights=[1, 2, 4]).sample_events(2, rng=0)
+        array([[0, 1, 0],
+               [0, 1, 1]], dtype=uint8)
+        """
+        shape, generator = checks.shape("size", size), checks.generator(rng)
+        upto = np.cumsum(np.exp(self._log_outcomes), axis=2)[..., :-1].reshape(*self.batch_shape, self.n, -1)
+        drawn = _outcomes(upto, int(np.prod(shape, dtype=np.int64)), generator.random)
+        return drawn.astype(np.uint8).reshape(*shape, *self.batch_shape, self.n)
 
     # -- the grid ----------------------------------------------------------------------------------------------
 
@@ -434,7 +474,14 @@ class PoissonBinomial(TailRisk):
         if self._grid_step is None:
             return 0.0
         down, up = cells_below_and_above(self._outcome_values, self._grid_step)
-        return float((up - down).max(axis=1).sum() * self._grid_step)
+        width = multiples((up - down).max(axis=1).sum(), self._grid_step)
+        return float(width + sum(self._slack))
+
+    @cached
+    def _slack(self) -> tuple[Fraction, Fraction]:
+        if self._grid_step is None:
+            return Fraction(0), Fraction(0)
+        return slack(self._outcome_values, self._grid_step)
 
     @cached
     def _rounded(self) -> tuple[PoissonBinomial, PoissonBinomial]:
@@ -447,8 +494,8 @@ class PoissonBinomial(TailRisk):
         for cells in cells_below_and_above(values, self._grid_step):
             end = object.__new__(PoissonBinomial)
             end.__dict__.update(
-                _nu=self._nu, _p=self._p, _q=self._q, _weights=cells * self._grid_step, _grid_step=self._grid_step,
-                _method=self._method, _given=(kind, given),
+                _nu=self._nu, _p=self._p, _q=self._q, _weights=multiples(cells, self._grid_step),
+                _grid_step=self._grid_step, _method=self._method, _given=(kind, given),
             )  # fmt: skip
             found.append(end)
         return found[0], found[1]
@@ -589,7 +636,7 @@ class PoissonBinomial(TailRisk):
         >>> tt.PoissonBinomial([0.1, 0.5, 0.9]).condition({0: 1}).pmf([0, 1, 2, 3]).round(3)
         array([0.  , 0.05, 0.5 , 0.45])
         """
-        variables, tables = configurations.evidence(evidence, self.n, self._outcome_values.shape[1])
+        variables, tables = self._evidence(evidence)
         kind, given = self._given if self._several else ("logits", self._nu)
         changed, sure = np.array(given), (1.0, 0.0) if kind == "probs" else (np.inf, -np.inf)
         for variable, table in zip(variables.tolist(), tables):
@@ -598,6 +645,21 @@ class PoissonBinomial(TailRisk):
             else:
                 changed[..., variable] = sure[0] if table[1] == 0.0 else sure[1]
         return _rebuild(kind, changed, self._weights, self._grid_step, self._method)
+
+    def _evidence(self, evidence: Mapping[int, int]) -> tuple[Ints, list[Float64]]:
+        return configurations.evidence(evidence, self.n, self._outcome_values.shape[1])
+
+    def _log_evidence(self, evidence: Mapping[int, int]) -> Float64:
+        """Log-probability of the values of some variables, (B,)."""
+        variables, tables = self._evidence(evidence)
+        allowed = np.reshape(tables, (len(variables), -1))
+        return np.asarray((self._log_outcomes[:, variables] + allowed).max(axis=2).sum(axis=1))
+
+
+def _outcomes(upto: Float64, count: int, uniform: Callable[..., Float64]) -> Ints:
+    """Outcomes (count, ..., n) of independent events, from sums (..., n, O - 1) of the probabilities of the first."""
+    u = uniform((count, *upto.shape[:-1]))
+    return np.asarray((u[..., None] >= upto).sum(axis=-1))
 
 
 def _rebuild(

@@ -9,6 +9,7 @@ conditional probability.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,13 +89,12 @@ class Lattice(NamedTuple):
 
     @property
     def values(self) -> Any:
-        cells = self.offset + self.divisor * np.arange(self.size, dtype=np.int64)
-        return cells if self.step is None else cells * self.step
+        return self.value(np.arange(self.size, dtype=np.int64))
 
     def value(self, cell: Any) -> Any:
         """The value of a cell."""
         at = self.offset + self.divisor * np.asarray(cell, np.int64)
-        return at if self.step is None else at * self.step
+        return at if self.step is None else multiples(at, self.step)
 
     def place(self, x: Float64) -> Float64:
         """In which cell a number lies; on a grid of real step, numbers within 1e-9 of a cell are in it."""
@@ -140,12 +140,58 @@ def shared_between_cells(log_p: Float64, weights: Float64, step: float) -> tuple
 
 
 def cells_below_and_above(weights: Float64, step: float) -> tuple[Ints, Ints]:
-    """Cells of a grid that enclose values; those within 1e-9 of a cell are taken to be on it."""
+    """Cells of a grid that enclose values; those within 1e-9 of a cell are taken to be on it, see `slack`."""
     place = weights / step
     near = np.rint(place)
     on = np.abs(place - near) <= 1e-9 * (1.0 + np.abs(near))
     down, up = np.where(on, near, np.floor(place)), np.where(on, near, np.ceil(place))
     return down.astype(np.int64), up.astype(np.int64)
+
+
+# Exact arithmetic reads a number as the decimal that it prints as: 0.3 is three steps of 0.1, though not in binary.
+
+
+def decimal(x: float) -> Fraction:
+    """The decimal that a number prints as."""
+    return Fraction(repr(float(x)))
+
+
+def multiples(cells: Any, step: float) -> Any:
+    """Cells times a step, rounded once where the digits of the step allow it: 3 times 0.1 is 0.3."""
+    unit = decimal(step)
+    top, bottom = float(unit.numerator), float(unit.denominator)
+    if bottom != unit.denominator or top * np.abs(cells).max(initial=0) >= 2.0**53:
+        return cells * step
+    return cells * top / bottom
+
+
+def slack(weights: Float64, step: float) -> tuple[Fraction, Fraction]:
+    """How far sums of values (n, O) may be below those of their cells rounded down, and above those rounded up."""
+    down, up = cells_below_and_above(weights, step)
+    on, unit = (down == up) & (weights != 0.0), decimal(step)
+    digits = unit.numerator * np.abs(down).max(initial=0) < 10**15  # fewer than 16: printed as they are
+    below = above = Fraction(0)
+    for row in np.flatnonzero((on & ~(digits & (multiples(down, step) == weights))).any(axis=1)).tolist():
+        off = [decimal(w) - unit * c for w, c, near in zip(weights[row], down[row].tolist(), on[row]) if near]
+        below, above = below - min(*off, 0), above + max(*off, 0)
+    return below, above
+
+
+def floor_to_grid(x: Float64, shift: Fraction, step: float) -> Float64:
+    """The largest multiples of a step that do not exceed ``x + shift``, exactly."""
+    unit, out, far = decimal(step), np.array(x, np.float64), 2**62
+    for at in np.argwhere(np.isfinite(out)):
+        cell = math.floor((decimal(out[tuple(at)]) + shift) / unit)
+        out[tuple(at)] = multiples(float(max(-far, min(cell, far))), step)
+    return out
+
+
+def rounded_outwards(x: float, shift: Fraction, up: bool, step: float | None) -> float:
+    """A number, or the multiple of a step that it stands for, plus `shift`: not above the result if `up`, or below."""
+    exact = decimal(x) if step is None else decimal(step) * round(decimal(x) / decimal(step))
+    found = float(exact + shift)
+    inside = decimal(found) < exact + shift if up else decimal(found) > exact + shift
+    return math.nextafter(found, math.inf if up else -math.inf) if inside else found
 
 
 def tilt_to(events: Events, wanted: Float64, *, near: float = 0.1) -> Float64:
