@@ -289,6 +289,9 @@ def of_procedures() -> Iterator[Call]:
     causes = {"logits": np.zeros((4, 2)), "effects": np.array([1, 0, 1, 1]), "l2": 0.1, "max_iter": 3}
     yield from calls(learn.fit_noisy_or, **causes)
     yield from methods_of(lambda: learn.fit_noisy_or(**causes), model={"logits": np.zeros(2)})
+    sums = {"weights": [1, 2, 4], "value": [1, 3, 4], "X": X[:3, :2], "l2": 0.1, "max_iter": 3}
+    yield from calls(learn.fit_sums, **sums)
+    yield from methods_of(lambda: learn.fit_sums(**sums), model={"X": X[:3, :2]})
     yield from calls(learn.fixed_counts, theta=np.zeros((2, 3)), k=np.array([1, 2]))
     yield from calls(learn.logits_from_inclusion, pi=np.array([0.2, 0.5, 0.3]), n=1)
     yield from calls(learn.parametric, factory=tt.poisson, mean=learn.Parameter("mean", 1.0))

@@ -11,6 +11,7 @@ from .parametric import Parameter, ParametricPotential, parametric
 from .regression import ConditionalFit, fit_conditional
 from .statistics import CountFeatures, Statistics
 from .strata import Strata, risk_sets, strata_of_groups
+from .sums import SumFit, fit_sums
 
 __all__ = [
     "ConditionalFit",
@@ -23,9 +24,11 @@ __all__ = [
     "ParametricPotential",
     "Statistics",
     "Strata",
+    "SumFit",
     "fit",
     "fit_conditional",
     "fit_noisy_or",
+    "fit_sums",
     "fixed_counts",
     "logits_from_inclusion",
     "newton",

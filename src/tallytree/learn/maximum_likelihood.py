@@ -242,7 +242,8 @@ def fix_gauge(model: CountModel, features: CountFeatures, free: FreeParameters) 
 
 
 def _single(model: Any) -> CountModel:
-    found: CountModel = checks.instance("model", model, CountModel, ", as CountModel(np.zeros(D), groups)")
+    hint = ", as CountModel(np.zeros(D), groups); `fit_sums` is for weighted sums"
+    found: CountModel = checks.instance("model", model, CountModel, hint)
     return found
 
 

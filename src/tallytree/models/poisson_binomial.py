@@ -698,17 +698,26 @@ class WeightedEvents:
         """
         nu, x = np.asarray(logits, np.float64), np.asarray(value, np.float64)
         rows = nu.reshape(x.size, nu.shape[-1])
-        law = _rebuild("logits", rows, self.weights, self.step, "auto")
-        place = law._lattice.place(x.reshape(-1))
-        low, high = np.zeros(x.size), np.full(x.size, law._lattice.size - 1.0)
+        lattice = self.law(rows)._lattice
+        place = lattice.place(x.reshape(-1))
+        low, high = np.zeros(x.size), np.full(x.size, lattice.size - 1.0)
         if which == "above":
             low = np.floor(place) + 1.0
         else:
             high = np.floor(place)
             low = np.ceil(place) if which == "at" else low
-        first, last = (np.clip(end, -1.0, float(law._lattice.size)).astype(np.int64) for end in (low, high))
-        weight = Weight(first, last)
-        found = expectation(law._events, weight, outcomes=True)
+        first, last = (np.clip(end, -1.0, float(lattice.size)).astype(np.int64) for end in (low, high))
+        log_p, slope = self.given(rows, Weight(first, last), edges=edges)
+        return log_p.reshape(x.shape), slope.reshape(nu.shape)
+
+    def law(self, rows: Float64) -> PoissonBinomial:
+        """The sums with log-odds (B, n)."""
+        return _rebuild("logits", rows, self.weights, self.step, "auto")
+
+    def given(self, rows: Float64, f: Weight, *, edges: bool = False) -> tuple[Float64, Float64]:
+        """Log E[f(X)] (B,) and its gradients (B, n), as `log_probs`."""
+        law = self.law(rows)
+        found = expectation(law._events, f, outcomes=True)
         assert found.log_outcomes is not None
         on = np.exp(found.log_outcomes[..., law._cells[3] == 1]).sum(axis=-1)
         possible = (found.log_mean > -np.inf)[:, None] & np.isfinite(rows)
@@ -717,7 +726,6 @@ class WeightedEvents:
         if len(row):
             other = rows[row]
             other[np.arange(len(row)), i] *= -1.0
-            turned = _rebuild("logits", other, self.weights, self.step, "auto")._events
-            moved = expectation(turned, weight.take(row), outcomes=False).log_mean
+            moved = expectation(self.law(other)._events, f.take(row), outcomes=False).log_mean
             slope[row, i] = np.expm1(moved - found.log_mean[row]) * -np.sign(rows[row, i])
-        return np.minimum(found.log_mean, 0.0).reshape(x.shape), slope.reshape(nu.shape)
+        return found.log_mean if f.table is not None else np.minimum(found.log_mean, 0.0), slope
