@@ -200,7 +200,7 @@ def fit_sums(
     sizes = [np.shape(a)[0] for a in (value, low, high) if a is not None and np.ndim(a)]
     x = _covariates(X, n, sizes[0] if sizes else None)
     rows = x.shape[0] if x.ndim == 3 else sizes[0] if sizes else 1
-    constant = intercept and X is not None
+    constant = checks.flag("intercept", intercept) and X is not None
     l2 = checks.real("l2", l2, 0.0)
     tol, max_iter, told = stopping(tol, max_iter, progress)
     if log_f is not None:
