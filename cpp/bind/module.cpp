@@ -1,10 +1,9 @@
 // Python bindings: arrays in, arrays out, the GIL released while a kernel runs.
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <memory>
 #include <utility>
 
+#include "base/max_plus.hpp"
 #include "base/parallel.hpp"
 #include "bind/bindings.hpp"
 
@@ -17,8 +16,6 @@ using any_array_in = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 constexpr size_t kCopied = 1 << 18;  // doubles of one huge page
 constexpr size_t kChunk = 1 << 16;   // doubles of one task
 constexpr size_t kWorthThreads = 1 << 20;
-constexpr ptrdiff_t kOutputs = 4096;  // of one task of max_plus
-constexpr ptrdiff_t kWorthSums = 1 << 22;
 
 }  // namespace
 
@@ -75,21 +72,7 @@ static void bind_arrays(nb::module_& m) {
             "a and b must have as many rows, a at least one column, start and width must not be negative");
     const Kernels& k = choose(level);
     array_out out = new_array({(size_t)rows, (size_t)width});
-    unlocked([&] {
-      const ptrdiff_t blocks = (width + kOutputs - 1) / kOutputs;
-      const int used = rows * na * width < kWorthSums ? 1 : thread_count(threads);
-      parallel_for(rows * blocks, used, [&](ptrdiff_t task) {
-        const ptrdiff_t row = task / blocks, first = task % blocks * kOutputs;
-        const ptrdiff_t count = std::min(kOutputs, (ptrdiff_t)width - first), length = count + na - 1;
-        // b[start + first - (na - 1) + x], -inf beyond its ends.
-        const std::unique_ptr<double[]> c(new double[(size_t)length]);
-        const ptrdiff_t shift = (ptrdiff_t)start + first - (na - 1);
-        const double* from = b.data() + row * nb_;
-        for (ptrdiff_t x = 0; x < length; x++)
-          c[x] = x + shift >= 0 && x + shift < nb_ ? from[x + shift] : -std::numeric_limits<double>::infinity();
-        k.max_plus(a.data() + row * na, na, c.get(), count, out.data() + row * width + first);
-      });
-    });
+    unlocked([&] { max_plus_rows(k, rows, a.data(), na, b.data(), nb_, (ptrdiff_t)start, (ptrdiff_t)width, threads, out.data()); });
     return out;
   });
 

@@ -10,7 +10,7 @@ namespace tallytree::TT_LEVEL {
 
 constexpr double kTiny = 1e-290;  // anything smaller may have been lost to underflow
 
-static inline double* take(ClusterWorker& w, size_t n) { return arena_take(w.scratch, n + kPad); }
+static inline double* take(ClusterWorker& w, size_t n) { return arena_take(w.scratch.arena, n + kPad); }
 static inline double* take_zero(ClusterWorker& w, size_t n) {
   double* p = take(w, n);
   fill(p, (ptrdiff_t)n + kPad, 0.0);

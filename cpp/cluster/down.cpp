@@ -9,13 +9,13 @@ static void settle(const ClusterItem& item, ClusterWorker& w, int node, const do
   Cluster& c = item.clusters[node];
   const int n = states * c.width;
   const double total = dot(c.value, rows, n), factor = total > 0 ? 1 / total : 1.0;
-  c.adjoint = arena_take(w.arena, (size_t)n);
+  c.adjoint = arena_take(w.kept.arena, (size_t)n);
   for (int i = 0; i < n; i++) c.adjoint[i] = rows[i] * factor;
   c.underflow[1] = kTiny * max(1.0, factor);
   // The product is that of the cluster above, 1, but for a scale: if it is gone, so is the adjoint.
   c.path_error = total > kTiny ? path_error : __builtin_inf();
   if (c.touched && reach) {
-    c.reach = arena_take(w.arena, (size_t)states);
+    c.reach = arena_take(w.kept.arena, (size_t)states);
     for (int s = 0; s < states; s++) c.reach[s] = reach[s] * factor;
   }
 }
@@ -201,7 +201,7 @@ void cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptr
     if (op == kLeaf) leaf_down(item, node);
     else if (op != kOnes && op < kRake) single_down(item, w, node);
     else if (op >= kRake) product_down(item, w, node);
-    arena_forget(w.scratch);
+    arena_forget(w.scratch.arena);
   }
 }
 

@@ -6,15 +6,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/max_plus.hpp"
 #include "base/parallel.hpp"
 
 namespace tallytree {
 
 namespace {
 
-constexpr int kShort = 4;                  // widths up to which a simple loop is quickest
-constexpr double kWorthThreads = 1 << 22;  // sums of one product
-constexpr ptrdiff_t kOutputs = 4096;       // of one task
+constexpr int kShort = 4;  // widths up to which a simple loop is quickest
 constexpr int32_t kNodesBetweenSignals = 1024;
 
 // The first of the largest weights on offer.
@@ -61,12 +60,6 @@ double MaxPass::potential(int set, int count) const {
   return place < model_.offset[set + 1] ? model_.tables[place] : -HUGE_VAL;
 }
 
-void MaxPass::run_kernel(const double* a, int m, const double* c, int width, double* out) {
-  over_parts(width, kOutputs, (double)m * width < kWorthThreads ? 1 : threads_, [&](ptrdiff_t first, ptrdiff_t length) {
-    kernels_.max_plus(a, m, c + first, length, out + first);
-  });
-}
-
 void MaxPass::convolve(const double* x, int nx, const double* y, int ny, double* out) {
   if (nx > ny) {
     std::swap(x, y);
@@ -78,9 +71,8 @@ void MaxPass::convolve(const double* x, int nx, const double* y, int ny, double*
     return;
   }
   const int width = nx + ny - 1;
-  double *padded = scratch((size_t)(width + nx - 1)), *found = scratch((size_t)width);
-  std::copy(y, y + ny, padded + nx - 1);
-  run_kernel(x, nx, padded, width, found);
+  double* found = scratch((size_t)width);
+  max_plus_rows(kernels_, 1, x, nx, y, ny, 0, width, threads_, found);
   raise(out, found, 0.0, width);
 }
 
@@ -92,10 +84,9 @@ void MaxPass::correlate(const double* g, int ng, int shift, const double* y, int
     }
     return;
   }
-  double *padded = scratch((size_t)(n + ny - 1)), *turned = scratch((size_t)ny), *found = scratch((size_t)n);
-  for (int u = std::max(0, shift); u < std::min(n + ny - 1, ng + shift); u++) padded[u] = g[u - shift];
+  double *turned = scratch((size_t)ny), *found = scratch((size_t)n);
   std::reverse_copy(y, y + ny, turned);
-  run_kernel(turned, ny, padded, n, found);
+  max_plus_rows(kernels_, 1, turned, ny, g, ng, ny - 1 - shift, n, threads_, found);
   raise(out, found, 0.0, n);
 }
 

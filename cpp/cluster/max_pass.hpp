@@ -65,7 +65,6 @@ class MaxPass {
   void convolve(const double* x, int nx, const double* y, int ny, double* out);
   // out[i] = max(itself, g[i + j - shift] + y[j])
   void correlate(const double* g, int ng, int shift, const double* y, int ny, double* out, int n);
-  void run_kernel(const double* a, int m, const double* c, int width, double* out);
 
   const Kernels& kernels_;
   const MaxModel& model_;

@@ -66,7 +66,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
   const bool tiled = in.arithmetic == kTiled;
   if (tiled) std::fill(identity.begin(), identity.end(), -infinity);
   for (size_t k = 0; k < K; k++) identity[k * K + k] = tiled ? 0.0 : 1.0;
-  const auto worker_of = [&](int t) { return ClusterWorker{&memory[(size_t)t].arena, &memory[(size_t)t].scratch}; };
+  const auto worker_of = [&](int t) { return ClusterWorker{{&memory[(size_t)t].arena, nullptr, 0}, {&memory[(size_t)t].scratch, nullptr, 0}}; };
   const std::shared_ptr<PlanCache> plans = new_plan_cache();
 
   for (size_t b = 0; b < in.batch; b++) {

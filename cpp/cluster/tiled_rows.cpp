@@ -11,11 +11,6 @@ namespace tallytree::TT_LEVEL {
 
 namespace {
 
-struct Rooms {
-  Worker kept, scratch;  // for what stays, and for what is forgotten after every cluster
-};
-Rooms rooms(const ClusterWorker& w) { return {{w.arena, nullptr, 0}, {w.scratch, nullptr, 0}}; }
-
 Tiled* new_rows(Worker& w, int states) {
   return reinterpret_cast<Tiled*>(arena_take(w.arena, (size_t)states * ((sizeof(Tiled) + 7) / 8)));
 }
@@ -148,8 +143,7 @@ struct PairRoom {
   }
 };
 
-void product_up(ClusterItem& item, ClusterWorker& worker, int node) {
-  Rooms w = rooms(worker);
+void product_up(ClusterItem& item, ClusterWorker& w, int node) {
   const Cluster &x = item.clusters[item.program->a[node]], &b = item.clusters[item.program->b[node]];
   const Behind y = behind(item, w.scratch, node);
   const Terms terms = terms_of(item, w.scratch, node);
@@ -172,8 +166,7 @@ void product_up(ClusterItem& item, ClusterWorker& worker, int node) {
   finish(item, w.kept, node, rows, states, start + (x.width + b.width - 1 <= kTile ? 0 : first / kTile * kTile));
 }
 
-void leaf_up(ClusterItem& item, ClusterWorker& worker, int node) {
-  Rooms w = rooms(worker);
+void leaf_up(ClusterItem& item, ClusterWorker& w, int node) {
   const int K = item.states, v = item.program->ref[node];
   const Interval window = item.windows[node];
   Tiled* rows = zero_rows(w.scratch, K, window.hi - window.lo + 1);
@@ -189,8 +182,7 @@ void leaf_up(ClusterItem& item, ClusterWorker& worker, int node) {
   finish(item, w.kept, node, rows, K, window.lo);
 }
 
-void table_up(ClusterItem& item, ClusterWorker& worker, int node) {
-  Rooms w = rooms(worker);
+void table_up(ClusterItem& item, ClusterWorker& w, int node) {
   const Cluster& x = item.clusters[item.program->a[node]];
   const int set = item.program->ref[node], states = states_of(item.program->kind[node], item.states);
   const double* log_f = item.tables + item.offset[set];
@@ -213,11 +205,10 @@ void table_up(ClusterItem& item, ClusterWorker& worker, int node) {
   finish(item, w.kept, node, rows, states, item.program->top[set] ? 0 : x.lo);
 }
 
-void single_up(ClusterItem& item, ClusterWorker& worker, int node) {
-  Rooms w = rooms(worker);
+void single_up(ClusterItem& item, ClusterWorker& w, int node) {
   const ClusterView& view = *item.program;
   const int K = item.states, states = states_of(view.kind[node], K);
-  if (view.op[node] == kTable) return table_up(item, worker, node);
+  if (view.op[node] == kTable) return table_up(item, w, node);
   if (view.op[node] == kOnes) {
     Tiled* rows = new_rows(w.scratch, K);
     for (int k = 0; k < K; k++) rows[k] = tiled_of(w.scratch, 1, [](int) { return 1.0; });
@@ -265,7 +256,7 @@ ScaledSum* new_pair(Worker& w, int K) {
   return pair;
 }
 
-void second_down(ClusterItem& item, Rooms& w, int node, const Behind& y, const Tiled* g) {
+void second_down(ClusterItem& item, ClusterWorker& w, int node, const Behind& y, const Tiled* g) {
   const int K = item.states, b = item.program->b[node], states = states_of(item.program->kind[b], K);
   if (!y.table) return settle(item, w.kept, b, g, states);
   const Cluster& c = item.clusters[b];
@@ -280,8 +271,7 @@ void second_down(ClusterItem& item, Rooms& w, int node, const Behind& y, const T
   settle(item, w.kept, b, rows, states);
 }
 
-void product_down(ClusterItem& item, ClusterWorker& worker, int node) {
-  Rooms w = rooms(worker);
+void product_down(ClusterItem& item, ClusterWorker& w, int node) {
   const int a = item.program->a[node];
   const Cluster &c = item.clusters[node], &x = item.clusters[a], &b = item.clusters[item.program->b[node]];
   const Behind y = behind(item, w.scratch, node);
@@ -332,8 +322,7 @@ void leaf_down(ClusterItem& item, int node) {
   }
 }
 
-void table_down(ClusterItem& item, ClusterWorker& worker, int node) {
-  Rooms w = rooms(worker);
+void table_down(ClusterItem& item, ClusterWorker& w, int node) {
   const int a = item.program->a[node], set = item.program->ref[node];
   const Cluster &c = item.clusters[node], &x = item.clusters[a];
   const int states = states_of(item.program->kind[node], item.states);
@@ -379,11 +368,10 @@ void table_down(ClusterItem& item, ClusterWorker& worker, int node) {
   settle(item, w.kept, a, rows, states);
 }
 
-void single_down(ClusterItem& item, ClusterWorker& worker, int node) {
-  Rooms w = rooms(worker);
+void single_down(ClusterItem& item, ClusterWorker& w, int node) {
   const ClusterView& view = *item.program;
   const int K = item.states, op = view.op[node], a = view.a[node];
-  if (op == kTable) return table_down(item, worker, node);
+  if (op == kTable) return table_down(item, w, node);
   const Cluster &c = item.clusters[node], &x = item.clusters[a];
   const int states = states_of(first_kind(op, view.kind[node]), K);
   Tiled* rows = zero_rows(w.scratch, states, x.width);
@@ -500,7 +488,7 @@ void tiled_cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes,
     if (op == kLeaf) leaf_up(item, w, nodes[i]);
     else if (op < kRake) single_up(item, w, nodes[i]);
     else product_up(item, w, nodes[i]);
-    arena_forget(w.scratch);
+    arena_forget(w.scratch.arena);
   }
 }
 
@@ -508,9 +496,8 @@ void tiled_cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes,
 double tiled_cluster_root(ClusterItem& item, ClusterWorker& w, int32_t node) {
   Cluster& c = item.clusters[node];
   const Tiled& x = values(c)[0];
-  Rooms room = rooms(w);
-  Tiled* one = new_rows(room.kept, 1);
-  one[0] = tiled_of(room.kept, 1, [](int) { return 1.0; });
+  Tiled* one = new_rows(w.kept, 1);
+  one[0] = tiled_of(w.kept, 1, [](int) { return 1.0; });
   c.rows[1] = one;
   c.harm = missing(x.floor[0], x.value[0] > 0 ? x.exponent[0] + exponent_of(x.value[0]) : kZeroExponent);
   return x.value[0] > 0 ? real::log(x.value[0]) + x.exponent[0] * kLn2 : -__builtin_inf();
@@ -522,20 +509,19 @@ void tiled_cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* node
     if (op == kLeaf) leaf_down(item, node);
     else if (op != kOnes && op < kRake) single_down(item, w, node);
     else if (op >= kRake) product_down(item, w, node);
-    arena_forget(w.scratch);
+    arena_forget(w.scratch.arena);
   }
 }
 
 // One sample, from the values: a uniform number for every cluster. `state` and `count` have room for one each.
 void tiled_cluster_draw(ClusterItem& item, ClusterWorker& w, const int32_t* order, const double* uniform, int* state, int* count,
                         int64_t* drawn) {
-  Rooms room = rooms(w);
   for (int32_t i = item.program->nodes; i-- > 0;) {
     const int node = order[i], op = item.program->op[node];
     if (op == kLeaf) drawn[item.program->ref[node]] = state[node];
-    else if (op >= kRake) draw_product(item, room.scratch, node, uniform[node], state, count);
-    else if (op != kOnes) draw_single(item, room.scratch, node, uniform[node], state, count);
-    arena_forget(w.scratch);
+    else if (op >= kRake) draw_product(item, w.scratch, node, uniform[node], state, count);
+    else if (op != kOnes) draw_single(item, w.scratch, node, uniform[node], state, count);
+    arena_forget(w.scratch.arena);
   }
 }
 

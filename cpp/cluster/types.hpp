@@ -63,7 +63,7 @@ struct ClusterItem {
 };
 
 struct ClusterWorker {
-  Arena *arena, *scratch;  // what stays, and what is forgotten after every cluster
+  Worker kept, scratch;  // for what stays, and for what is forgotten after every cluster
 };
 void arena_forget(Arena* arena);
 

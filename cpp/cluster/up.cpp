@@ -27,12 +27,12 @@ static void finish(ClusterItem& item, ClusterWorker& w, int node, double* rows, 
   const int first = kept.lo, last = kept.hi;
   c.width = last - first;
   c.lo = lo + first;
-  c.value = arena_take(w.arena, (size_t)states * c.width);
+  c.value = arena_take(w.kept.arena, (size_t)states * c.width);
   for (int s = 0; s < states; s++)
     std::memcpy(c.value + (ptrdiff_t)s * c.width, rows + (ptrdiff_t)s * n + first, sizeof(double) * (size_t)c.width);
   if (lost || c.width < n) {
-    c.lost = arena_take(w.arena, (size_t)states);
-    c.cut = arena_take(w.arena, (size_t)states);
+    c.lost = arena_take(w.kept.arena, (size_t)states);
+    c.cut = arena_take(w.kept.arena, (size_t)states);
     c.touched = true;
     for (int s = 0; s < states; s++) {
       const double* x = rows + (ptrdiff_t)s * n;
@@ -151,7 +151,7 @@ void cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdi
     if (op == kLeaf) leaf_up(item, w, nodes[i]);
     else if (op < kRake) single_up(item, w, nodes[i]);
     else product_up(item, w, nodes[i]);
-    arena_forget(w.scratch);
+    arena_forget(w.scratch.arena);
   }
 }
 
