@@ -18,7 +18,13 @@ from sklearn.linear_model import LogisticRegression
 
 from tallytree.errors import ParameterError
 from tallytree.estimators import BagClassifier, LabelProportions
-from tallytree.estimators._bag_model import BagLikelihood, BagPotential, CountLikelihood, start_values
+from tallytree.estimators._bag_model import (
+    BagLikelihood,
+    BagPotential,
+    CountLikelihood,
+    RateLikelihood,
+    start_values,
+)
 from tallytree.estimators._bags import make_bags
 
 SIZES = [1, 3, 2, 5, 3]
@@ -37,7 +43,7 @@ def enumerated_log_z(kind, theta, knots):
     c = y.sum(1)
     if kind == "normal":
         f = [np.exp(-((c / n) ** 2) / 0.18), np.exp(-((0.6 - c / n) ** 2) / 0.18)]
-    elif kind == "noisy-or":
+    elif kind.startswith("noisy-or"):
         f = [0.95 * 0.3**c, 1 - 0.95 * 0.3**c]
     elif kind == "at-least-one":
         f = [c == 0, c > 0]
@@ -47,12 +53,22 @@ def enumerated_log_z(kind, theta, knots):
     return [np.log((weight * t).sum()) for t in f], [(weight * t) @ y / (weight * t).sum() for t in f]
 
 
-@pytest.mark.parametrize("kind", ["at-least-one", "noisy-or", "normal", "free"])
+def likelihood_of(kind):
+    bags = make_bags(GROUPS, len(GROUPS), alone=True)
+    if kind == "noisy-or as a product":
+        return RateLikelihood(bags, 0.05, None, 0.7)
+    return BagLikelihood(bags, potential(kind))
+
+
+KINDS = ["at-least-one", "noisy-or", "noisy-or as a product", "normal", "free"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_bag_probabilities_match_enumeration(kind):
     rng = np.random.default_rng(0)
     theta = rng.normal(size=len(GROUPS))
     knots = rng.normal(size=8) if kind == "free" else np.zeros(0)
-    likelihood = BagLikelihood(make_bags(GROUPS, len(GROUPS), alone=True), potential(kind))
+    likelihood = likelihood_of(kind)
     odds = likelihood.log_odds(theta, knots)
     share = np.array([0.3, 1.0, 0.0, 0.5, 0.9])
     active = likelihood.active(theta, knots, share)
@@ -64,12 +80,12 @@ def test_bag_probabilities_match_enumeration(kind):
         )
 
 
-@pytest.mark.parametrize("kind", ["at-least-one", "noisy-or", "normal", "free"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_bag_gradients_match_finite_differences(kind):
     rng = np.random.default_rng(1)
     theta = rng.normal(size=len(GROUPS))
-    knots = start_values(potential(kind)) + 0.1
-    likelihood = BagLikelihood(make_bags(GROUPS, len(GROUPS), alone=True), potential(kind))
+    knots = start_values(potential(kind.split()[0])) + 0.1
+    likelihood = likelihood_of(kind)
     _, by_theta, by_knots = likelihood.loss(theta, knots, POSITIVE, np.ones(len(POSITIVE)))
     h = 1e-6
     for j in range(len(theta)):

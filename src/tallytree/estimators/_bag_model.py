@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
@@ -30,6 +30,8 @@ from ..models.thinned import noisy_or_model
 from ..potentials import noisy_or
 from ._bags import Bags, ShowsAnswers, TwoClasses, coefficients, make_bags, warn, warn_without_groups
 
+KINDS = ("at-least-one", "noisy-or", "normal", "free")
+LEARNED = "learned"
 # (scores, more) -> the loss, its gradient in the scores, its gradient in more
 BagLoss = Callable[[Float64, Float64], tuple[float, Float64, Float64]]
 
@@ -181,13 +183,22 @@ class BagLikelihood:
 
 
 class RateLikelihood:
-    """The same for a noisy-OR whose rates are logistic functions of the covariates; `more` holds their weights."""
+    """The same for a noisy-OR: with one rate, or rates that are logistic functions of `x`; `more` holds their weights.
 
-    def __init__(self, bags: Bags, leak: float, x: Any) -> None:
-        self.bags, self._leak, self._x = bags, leak, x
+    The effect is absent if no cause acts, so every bag has a product over its instances instead of a count.
+    """
+
+    def __init__(self, bags: Bags, leak: float, x: Any, rate: Any = LEARNED) -> None:
+        self.bags, self._leak, self._x, self._rate = bags, leak, x, rate
 
     def _rho(self, more: Float64) -> Float64:
-        return np.asarray(self._x @ more[:-1] + more[-1])
+        if self._rate == LEARNED:
+            return np.asarray(self._x @ more[:-1] + more[-1])
+        return np.full(len(self.bags.codes), logit(self._rate))
+
+    def _rates(self, more: Float64) -> Float64:
+        learned = self._rate == LEARNED
+        return np.asarray(expit(self._rho(more)) if learned else np.full(len(self.bags.codes), self._rate))
 
     def _log_none(self, silent: Float64) -> Float64:
         return np.asarray(
@@ -202,7 +213,7 @@ class RateLikelihood:
 
     def active(self, theta: Float64, more: Float64, share: Float64) -> Float64:
         """P(active) of every instance when the bags are positive with probability `share`."""
-        logits, rates = np.append(theta, -np.inf), np.append(expit(self._rho(more)), 0.0)
+        logits, rates = np.append(theta, -np.inf), np.append(self._rates(more), 0.0)
         out = np.zeros(len(logits))
         for members, index in self.bags.batches(np.arange(self.bags.n_bags)):
             s = share[members, None]
@@ -218,7 +229,8 @@ class RateLikelihood:
         losses, slopes = effect_losses(self._log_none(silent), positive)
         pull = (observed * slopes)[self.bags.codes]
         by_rate = pull * by_rho
-        return float(observed @ losses), pull * by_theta, np.append(self._x.T @ by_rate, by_rate.sum())
+        by_more = np.append(self._x.T @ by_rate, by_rate.sum()) if len(more) else more
+        return float(observed @ losses), pull * by_theta, by_more
 
 
 class CountLikelihood:
@@ -253,10 +265,6 @@ class CountLikelihood:
             log_sums.append((members, found.log_sum))
             marginals[index] = found.marginals
         return log_sums, marginals[:-1]
-
-
-KINDS = ("at-least-one", "noisy-or", "normal", "free")
-LEARNED = "learned"
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,10 @@ class BagClassifier(BagModel):
         return self
 
     def _likelihood(self, bags: Bags, potential: BagPotential, x: Any) -> Any:
-        return RateLikelihood(bags, self.leak, x) if self.rate == LEARNED else BagLikelihood(bags, potential)
+        # Without a leak P(positive) can underflow where its logarithm does not: tables of counts keep it.
+        if potential.kind == "noisy-or" and (self.leak > 0.0 or self.rate == LEARNED):
+            return RateLikelihood(bags, self.leak, x, self.rate)
+        return BagLikelihood(bags, potential)
 
     @property
     def _learned(self) -> Float64:
