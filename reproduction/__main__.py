@@ -95,9 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _say_part(part: str, claims: Sequence[Claim]) -> None:
     print(f"\n{part}")
-    if part == "densities":
-        _say("a table in the report, no statement of the paper")
-    elif not claims:
+    if not claims:
         _say("left out: no data; the report says how to get it")
     for claim in claims:
         choice = f" ({claim.choice})" if claim.choice else ""

@@ -48,26 +48,12 @@ def check_data(folder: Folder) -> str:
 
 def measure(sizes: Sizes, seed: int, store: Store, jobs: int, folder: Folder) -> list[dict[str, Any]]:
     """One row per setting and division: errors of folds and bags, and active instances of positive test bags."""
-    return measure_set("musk1", grid(sizes), sizes, seed, store, jobs, folder)
-
-
-def measure_set(
-    name: str,
-    settings: Sequence[dict[str, Any]],
-    sizes: Sizes,
-    seed: int,
-    store: Store,
-    jobs: int,
-    folder: Folder,
-) -> list[dict[str, Any]]:
-    """The same on any set of bags."""
-    runs = list(itertools.product(settings, range(sizes.seeds)))
+    runs = list(itertools.product(grid(sizes), range(sizes.seeds)))
     tasks = []
     for setting, division in runs:
-        step = "-".join(["bags", name, *(str(v) for v in setting.values()), str(division)])
-        inputs = {"set": name, "setting": setting, "seed": seed, "folds": sizes.folds, "division": division}
-        arguments = (setting, (seed, division), sizes.folds, folder, name)
-        tasks.append((step, inputs, cross_validate, arguments))
+        step = "-".join(["bags", *(str(v) for v in setting.values()), str(division)])
+        inputs = {"setting": setting, "seed": seed, "folds": sizes.folds, "division": division}
+        tasks.append((step, inputs, cross_validate, (setting, (seed, division), sizes.folds, folder)))
     found = each(store, tasks, jobs)
     return [{**setting, "division": division, **row} for (setting, division), row in zip(runs, found)]
 
@@ -83,15 +69,15 @@ def grid(sizes: Sizes) -> list[dict[str, Any]]:
 
 
 def cross_validate(
-    setting: dict[str, Any], seed: Sequence[int], folds: int, folder: Folder, name: str = "musk1"
+    setting: dict[str, Any], seed: Sequence[int], folds: int, folder: Folder
 ) -> dict[str, Any]:
     """Errors of every fold, test mistakes of every bag, active instances of positive test bags given their label."""
     from tallytree.estimators import BagClassifier
 
-    bags = data.load_bags(name, folder)
+    bags = data.load_bags("musk1", folder)
     spread = bags.X.std(0)
     x = (bags.X[:, spread > 0] - bags.X[:, spread > 0].mean(0)) / spread[spread > 0]
-    fold = folds_of(bags, seed, published=name != "musk1")
+    fold = folds_of(bags, seed)
     valid: list[float] = []
     test: list[float] = []
     wrong = np.full(len(bags.y), np.nan)
@@ -122,10 +108,8 @@ def cross_validate(
     return {"valid": valid, "test": test, "wrong": seen, "active": active, "share": share}
 
 
-def folds_of(bags: data.BagData, seed: Sequence[int], published: bool = False) -> NDArray[np.int64]:
-    """Test fold of every bag: a random division, balanced within the labels, or a published one where there is."""
-    if published and bags.folds is not None:
-        return np.asarray(bags.folds[sum(seed) % len(bags.folds)], np.int64)
+def folds_of(bags: data.BagData, seed: Sequence[int]) -> NDArray[np.int64]:
+    """Test fold of every bag: a random division, balanced within the labels."""
     rng = np.random.default_rng(seed)
     fold = np.empty(len(bags.y), np.int64)
     for label in (0, 1):

@@ -25,7 +25,7 @@ from tallytree.learn import fit
 from tallytree.learn.densities import chow_liu
 from tallytree.plot.answers import count_errors
 
-from . import data, ising
+from . import ising
 from .sizes import Sizes
 from .store import ARRAYS, Store
 from .workers import each
@@ -43,14 +43,13 @@ _L2 = 1.0  # pull on RC's tables, in units of one image
 _TREE: dict[str, Any] = {"kind": "tree", "pseudo_count": 1.0}
 _LARGE = 16  # pixels of a group whose all-or-none behaviour is looked at
 _BINS = 9  # of the share of a group that is on
-_SILHOUETTES = "caltech101_silhouettes_28"
 _PICTURED = ("correlation", "drawn")  # arrays that only figures need: kept for the first seed
 
 Set = Mapping[str, NDArray[Any]]
 
 
-def measure(sizes: Sizes, seed: int, store: Store, jobs: int, folder: str | None) -> dict[str, Any]:
-    """Ising images under all readings on all seeds, further linkages, steps of the fit, and silhouettes."""
+def measure(sizes: Sizes, seed: int, store: Store, jobs: int) -> dict[str, Any]:
+    """Ising images under all readings on all seeds, and steps of the fit."""
     known = {"n": sizes.n_images, "side": sizes.side, "sweeps": sizes.sweeps, "seed": seed}
     seeds = range(sizes.seeds)
     scan_tasks = [
@@ -76,31 +75,12 @@ def measure(sizes: Sizes, seed: int, store: Store, jobs: int, folder: str | None
             one = {k.removeprefix(f"{linkage}_"): v for k, v in found.items() if k.startswith(f"{linkage}_")}
             sets.setdefault((name, linkage), []).append(one)
     first = fits | {"coupling": matched[0]}
-    linkages = {
-        name: store.numbers(
-            f"images-linkage-{name}", first, partial(likelihoods, sizes, [seed, 0], matched[0], name)
-        )
-        for name in sizes.more_linkages
-    }
     curves = store.numbers("images-curves", first, partial(step_curves, sizes, [seed, 0], matched[0]))
-    silhouettes, note = None, "Caltech silhouettes left out at this size."
-    if has_silhouettes(folder, sizes):
-        inputs = {"side": sizes.silhouette_side, "seed": seed, "steps": sizes.silhouette_steps}
-        task = ("images-silhouettes", inputs, silhouette_set, (sizes, seed, folder))
-        (silhouettes,), note = each(store, [task], jobs, ARRAYS), ""
-    elif sizes.silhouette_side:
-        note = (
-            f"Caltech silhouettes left out: images/{_SILHOUETTES}.npz is not in the data folder "
-            f"(--data or {data.FOLDER_VARIABLE})."
-        )
-    return {
-        "scan": scans[0], "couplings": matched, "sets": sets, "linkages": linkages, "curves": curves,
-        "silhouettes": silhouettes, "note": note,
-    }  # fmt: skip
+    return {"scan": scans[0], "couplings": matched, "sets": sets, "curves": curves}
 
 
-def _rc(method: str, steps: int) -> dict[str, Any]:
-    return {"method": method, "l2": _L2, "tol": 1e-4, "max_iter": steps}
+def _rc(steps: int) -> dict[str, Any]:
+    return {"method": "cg", "l2": _L2, "tol": 1e-4, "max_iter": steps}
 
 
 def _rng(seed: Sequence[int], *labels: int) -> np.random.Generator:
@@ -116,16 +96,6 @@ def tree_scan(sizes: Sizes, seed: Sequence[int]) -> list[list[float]]:
         rows = ising.images(sizes.n_images, sizes.side, coupling, sizes.sweeps, _rng(seed, 1))
         out.append([coupling, -float(CountDensity(**_TREE).fit(rows).score(rows))])
     return out
-
-
-def likelihoods(sizes: Sizes, seed: Sequence[int], coupling: float, linkage: str) -> float:
-    """Negative log-likelihood of RC with another linkage, on training images."""
-    from tallytree.estimators import CountDensity
-
-    rows = ising.images(sizes.n_images, sizes.side, coupling, sizes.sweeps, _rng(seed, 1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the limit on steps is a part of the protocol
-        return -float(CountDensity(linkage=linkage, **_rc("cg", sizes.steps)).fit(rows).score(rows))
 
 
 def step_curves(sizes: Sizes, seed: Sequence[int], coupling: float) -> dict[str, list[float]]:
@@ -164,28 +134,10 @@ def ising_sets(sizes: Sizes, seed: Sequence[int], coupling: float, pictured: boo
     )
     out: dict[str, NDArray[Any]] = {}
     for linkage in LINKAGES:
-        one = compare(
-            rows, fresh, sizes.side, _rc("cg", sizes.steps), int(_rng(seed, 3).integers(2**31)), linkage
-        )
+        one = compare(rows, fresh, sizes.side, _rc(sizes.steps), int(_rng(seed, 3).integers(2**31)), linkage)
         kept = {k: v for k, v in one.items() if pictured or not k.endswith(_PICTURED)}
         out |= {f"{linkage}_{k}": v for k, v in kept.items()}
     return out
-
-
-def silhouette_set(sizes: Sizes, seed: int, folder: str | None) -> dict[str, NDArray[Any]]:
-    """The same on Caltech silhouettes, whole or halved in both directions; objects are 1."""
-    found = data.load_binary(_SILHOUETTES, folder)
-    side = sizes.silhouette_side
-    rc = _rc("l-bfgs", sizes.silhouette_steps)
-    return compare(shrunk(found.train, side), shrunk(found.test, side), side, rc, seed, "average")
-
-
-def shrunk(rows: Bits, side: int) -> Bits:
-    """Upright silhouettes (N, side^2) with objects as 1; side 14 takes the majority of 2 x 2 pixels."""
-    upright = 1 - rows.reshape(-1, 28, 28).transpose(0, 2, 1)
-    step = 28 // side
-    mean = upright.reshape(-1, side, step, side, step).mean((2, 4))
-    return np.asarray(mean >= 0.5, np.uint8).reshape(len(rows), -1)
 
 
 def compare(
@@ -298,17 +250,6 @@ def mean_error(found: Set, clustering: str, model: str, from_size: int = 2) -> f
     """Mean over groups of at least ``from_size`` pixels of the error of their count distribution."""
     there = found[f"{clustering}_sizes"] >= from_size
     return float(found[f"{clustering}_{model}_errors"][there].mean())
-
-
-def has_silhouettes(folder: str | None, sizes: Sizes) -> bool:
-    """Whether silhouettes are wanted and there."""
-    return bool(sizes.silhouette_side) and f"images/{_SILHOUETTES}.npz" in data.available(folder)
-
-
-def check_data(folder: str | None, sizes: Sizes) -> None:
-    """Raise ``DataError`` if the silhouettes are there but broken."""
-    if has_silhouettes(folder, sizes):
-        data.path(f"images/{_SILHOUETTES}.npz", folder)
 
 
 def summary(name: str, one: Set) -> list[dict[str, Any]]:

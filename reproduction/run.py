@@ -13,7 +13,7 @@ import numpy as np
 from tallytree._progress import Progress
 from tallytree.errors import ParameterError, TallyTreeError
 
-from . import bag_sets, bags, care, claim, densities, figures, image_figures, images, matching, runtime
+from . import bags, care, claim, figures, image_figures, images, matching, runtime
 from .bags_claims import bags_claims
 from .claim import Claim
 from .image_claims import image_claims
@@ -59,7 +59,7 @@ def reproduce(
     Parameters
     ----------
     parts : sequence of str
-        Of "runtime", "matching", "bags", "images", "densities".
+        Of "runtime", "matching", "bags", "images".
     out : path
         Folder for the results; made if its parent is there. Finished steps in it are reused.
     sizes : Sizes
@@ -95,8 +95,6 @@ def reproduce(
     missing = bags.check_data(data) if "bags" in wanted else ""
     if missing and wanted == ["bags"]:
         raise TallyTreeError(f"the data of the bags is not here. {missing}")
-    if "images" in wanted:
-        images.check_data(data, sizes)
     run = _Run(prepare(out), sizes, seed, jobs, data, progress)
     start = time.monotonic()
     sections = [_model(run)] if wanted == list(PARTS) else []
@@ -285,25 +283,20 @@ def _draw_matching(run: _Run, found: dict[str, Any]) -> Section:
     return section
 
 
-def _measure_bags(run: _Run) -> dict[str, Any]:
-    more = len(run.sizes.bag_sets) * len(bag_sets.settings(run.sizes))
-    bar = Progress("bags", (len(bags.grid(run.sizes)) + more) * run.sizes.seeds, run.shown)
-    store = run.store(bar)
-    rows = bags.measure(run.sizes, run.seed, store, run.jobs, run.folder)
-    others = bag_sets.measure(run.sizes, run.seed, store, run.jobs, run.folder, rows)
+def _measure_bags(run: _Run) -> list[dict[str, Any]]:
+    bar = Progress("bags", len(bags.grid(run.sizes)) * run.sizes.seeds, run.shown)
+    rows = bags.measure(run.sizes, run.seed, run.store(bar), run.jobs, run.folder)
     bar.close()
-    return {"rows": rows, "others": others}
+    return rows
 
 
-def _draw_bags(run: _Run, found: dict[str, Any]) -> Section:
-    rows = found["rows"]
+def _draw_bags(run: _Run, rows: list[dict[str, Any]]) -> Section:
     section = Section(
         "bags",
         "Section 6.3: multiple instance learning (Figure 5)",
         f"Musk1, {run.sizes.seeds} divisions into 10 folds, {run.sizes.folds} of them run: one for testing, two for "
         "validation, seven for training. The exponents of the Normal potential are read as squares, "
         "exp(-(mu - c/D)^2 / 2 sigma^2); the paper prints them without.",
-        tables={"Ours: accuracy on all sets of bags, +- standard error over bags": found["others"]},
     )
     run.table("bags", [{k: v for k, v in r.items() if k != "wrong"} | _means(r) for r in rows])
     run.table("bags-curves", [c for curve in bags.curves(rows).values() for c in curve])
@@ -311,7 +304,6 @@ def _draw_bags(run: _Run, found: dict[str, Any]) -> Section:
         "bags-fixed",
         [c for kind in bags.KINDS for curve in bags.fixed_curves(rows, kind).values() for c in curve],
     )
-    run.table("bags-sets", found["others"])
     run.picture(
         section,
         "figure5-bags",
@@ -335,9 +327,8 @@ def _no_bags(why: str) -> Section:
 
 def _measure_images(run: _Run) -> dict[str, Any]:
     s = run.sizes
-    steps = 3 * s.seeds + len(s.more_linkages) + 1 + images.has_silhouettes(run.folder, s)
-    bar = Progress("images", steps, run.shown)
-    found = images.measure(s, run.seed, run.store(bar), run.jobs, run.folder)
+    bar = Progress("images", 3 * s.seeds + 1, run.shown)
+    found = images.measure(s, run.seed, run.store(bar), run.jobs)
     bar.close()
     return found
 
@@ -349,10 +340,7 @@ def _draw_images(run: _Run, found: dict[str, Any]) -> Section:
         "Section 6.4: generative image models (Figures 6 and 7)",
         f"{s.n_images} Ising images of {s.side}x{s.side} pixels with free borders, {s.sweeps} Swendsen-Wang sweeps "
         "each. The pairwise tree is the Chow-Liu tree (closed form); RC is fitted by nonlinear conjugate gradients "
-        "with a weak penalty, on silhouettes by L-BFGS. As many images are drawn exactly from each model as "
-        "there are in "
-        "the data.",
-        notes=[found["note"]] if found["note"] else [],
+        "with a weak penalty. As many images are drawn exactly from each model as there are in the data.",
     )
     run.table("images-scan", [{"coupling": c, "tree_nll": v} for c, v in found["scan"]])
     rows = [
@@ -362,10 +350,6 @@ def _draw_images(run: _Run, found: dict[str, Any]) -> Section:
         for row in images.summary(f"{coupling}, {linkage}", one)
     ]
     run.table("images", rows)
-    if found["linkages"]:
-        section.tables["Ours: RC with other linkages at the fitted coupling, nats per image"] = [
-            found["linkages"]
-        ]
     run.picture(
         section,
         "ours-coupling",
@@ -379,9 +363,6 @@ def _draw_images(run: _Run, found: dict[str, Any]) -> Section:
     for name in images.COUPLINGS:
         one = found["sets"][name, images.LINKAGES[0]][0]
         _image_set(run, section, name, f"Ising, {images.COUPLINGS[name]}, {images.LINKAGES[0]} linkage", one)
-    if found["silhouettes"] is not None:
-        _image_set(run, section, "silhouettes", "Ours: Caltech silhouettes", found["silhouettes"])
-        section.tables["Ours: Caltech silhouettes"] = images.summary("silhouettes", found["silhouettes"])
     return section
 
 
@@ -413,42 +394,16 @@ def _image_set(run: _Run, section: Section, name: str, title: str, one: Any) -> 
     )
 
 
-def _measure_densities(run: _Run) -> list[dict[str, Any]]:
-    wanted = densities.there(run.sizes, run.folder)
-    if not wanted:
-        return []
-    count = sum(len(c) for c in densities.choices(run.sizes.mixture).values())
-    bar = Progress("densities", len(wanted) * count, run.shown)
-    rows = densities.measure(run.sizes, run.seed, run.store(bar), run.jobs, run.folder)
-    bar.close()
-    return rows
-
-
-def _draw_densities(run: _Run, rows: list[dict[str, Any]]) -> Section:
-    section = Section(
-        "densities",
-        "Ours: densities of binary data",
-        "Mean test log-likelihood in nats on public data sets; settings by validation, RC and its mixtures fitted to "
-        f"convergence, mixtures of {run.sizes.mixture}.",
-        notes=[] if rows else ["The data sets are not here or not wanted at this size."],
-    )
-    if rows:
-        section.tables["Test log-likelihood"] = densities.table(rows)
-        run.table("densities", rows)
-    return section
-
-
 _MEASURE: dict[str, Callable[[_Run], Any]] = {
     "runtime": _measure_runtime,
     "matching": _measure_matching,
     "bags": _measure_bags,
     "images": _measure_images,
-    "densities": _measure_densities,
 }
 _CLAIMS: dict[str, Callable[[Any], list[Claim]]] = {
     "runtime": lambda found: runtime_claims(found["rows"], found["small"], found["care"]),
     "matching": matching_claims,
-    "bags": lambda found: bags_claims(found["rows"]),
+    "bags": bags_claims,
     "images": image_claims,
 }
 _DRAW: dict[str, Callable[[_Run, Any], Section]] = {
@@ -456,5 +411,4 @@ _DRAW: dict[str, Callable[[_Run, Any], Section]] = {
     "matching": _draw_matching,
     "bags": _draw_bags,
     "images": _draw_images,
-    "densities": _draw_densities,
 }

@@ -92,8 +92,9 @@ def points(sizes: Sizes, kind: str) -> list[int]:
     if kind == "unbalanced":
         return [2**e for e in sizes.unbalanced_exponents]
     if kind in workloads.COSTS:
-        return [2**e for e in sizes.cost_exponents]
-    further = {"auto": sizes.own_exponents, "fft-tree": sizes.far_exponents}.get(kind, ())
+        ours = kind in ("edges-path", "sample-rc", "sample-one")
+        return [2**e for e in (sizes.own_cost_exponents if ours else sizes.cost_exponents)]
+    further = sizes.far_exponents if kind in ("auto", "fft-tree") else ()
     between = sizes.chain_sizes if kind == "chain" else ()
     return sorted([*(2**e for e in (*sizes.exponents, *further)), *between])
 

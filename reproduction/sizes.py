@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-PARTS = ("runtime", "matching", "bags", "images", "densities")
+PARTS = ("runtime", "matching", "bags", "images")
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class Sizes:
         Shown in the report.
     seeds : int
         Random problems, image sets and divisions into folds on which every statement is judged.
-    exponents, far_exponents, own_exponents : tuples of int
-        log2 of D: for all methods of Figure 3, further ones for the FFT Tree, and for the library's own choice.
-    cost_exponents, unbalanced_exponents, limited_exponents, limit_exponents : tuples of int
-        log2 of D where costs that the paper states elsewhere are measured; of D for unbalanced trees; of D and of k
-        for the Chain with counts up to k.
+    exponents, far_exponents : tuples of int
+        log2 of D: for all methods of Figure 3, and further ones for the FFT Tree and the library's own choice.
+    cost_exponents, own_cost_exponents, unbalanced_exponents, limited_exponents, limit_exponents : tuples of int
+        log2 of D where costs that the paper states elsewhere are measured; of D for variants that are ours; of D for
+        unbalanced trees; of D and of k for the Chain with counts up to k.
     care_sizes : tuple of int
         D at which numerical errors are measured, powers of two.
     time_cap, repeat_time : float
@@ -46,32 +46,20 @@ class Sizes:
         Grid of the bags.
     folds : int
         Folds of the cross-validation that are run, of 10.
-    bag_sets : tuple of str
-        Further bag sets, beside published figures.
     n_images, side, sweeps : int
         Ising images, their side, cluster sweeps per image.
     steps : int
         Limit on steps of conjugate gradients.
-    more_linkages : tuple of str
-        Further clusterings whose likelihoods are shown.
     scan : tuple of float
         Couplings at which the pairwise tree is fitted, to find the one that the paper may have used.
-    silhouette_side : int
-        Side of the silhouettes: 28, or 14 for the halved ones; 0 leaves them out.
-    silhouette_steps : int
-        Limit on steps of L-BFGS there.
-    densities : tuple of str
-        Data sets of binary rows whose densities are compared.
-    mixture : int
-        Components of the mixtures.
     """
 
     name: str
     seeds: int
     exponents: tuple[int, ...]
     far_exponents: tuple[int, ...]
-    own_exponents: tuple[int, ...]
     cost_exponents: tuple[int, ...]
+    own_cost_exponents: tuple[int, ...]
     unbalanced_exponents: tuple[int, ...]
     limited_exponents: tuple[int, ...]
     limit_exponents: tuple[int, ...]
@@ -93,17 +81,11 @@ class Sizes:
     rates: tuple[float, ...]
     leaks: tuple[float, ...]
     folds: int
-    bag_sets: tuple[str, ...]
     n_images: int
     side: int
     sweeps: int
     steps: int
-    more_linkages: tuple[str, ...]
     scan: tuple[float, ...]
-    silhouette_side: int
-    silhouette_steps: int
-    densities: tuple[str, ...]
-    mixture: int
 
 
 FULL = Sizes(
@@ -111,21 +93,21 @@ FULL = Sizes(
     seeds=5,
     exponents=tuple(range(3, 20)),
     far_exponents=(20, 21, 22),
-    own_exponents=(20, 21, 22),
     cost_exponents=(10, 12, 14, 16, 18, 20, 22),
+    own_cost_exponents=(12, 13, 14, 15, 16),
     unbalanced_exponents=tuple(range(6, 13)),
     limited_exponents=(10, 12, 14, 16, 17, 18, 19, 20),
     limit_exponents=(6, 7, 8, 9, 10, 11, 12),
     care_sizes=(16, 64, 256, 1024, 4096),
-    time_cap=30.0,
-    repeat_time=0.3,
+    time_cap=45.0,
+    repeat_time=0.1,
     own_process=True,
     chain_sizes=(20000, 24000),
     cubic_sizes=(8, 16, 32, 64, 128, 256, 512),
     runs=(20, 2),
     variety_runs=10,
-    truth_sweeps=1000,
-    truth_chains=200,
+    truth_sweeps=300,
+    truth_chains=400,
     gibbs_sweeps=(5, 20, 80, 320, 1280),
     large_grids=(100, 200, 500, 1000),
     l1=(0.003, 0.01, 0.03),
@@ -134,25 +116,19 @@ FULL = Sizes(
     rates=(0.1, 0.3, 0.5, 0.7, 0.9),
     leaks=(1e-3, 1e-2, 1e-1, 0.3, 0.45),
     folds=10,
-    bag_sets=("musk2", "elephant", "fox", "tiger", "mutagenesis1", "protein"),
     n_images=1000,
     side=16,
     sweeps=100,
     steps=2000,
-    more_linkages=("centroid", "complete", "single"),
     scan=(0.34, 0.36, 0.38, 0.40, 0.4407),
-    silhouette_side=28,
-    silhouette_steps=3000,
-    densities=("nltcs", "plants", "jester", "bnetflix"),
-    mixture=10,
 )
 QUICK = replace(
     FULL,
     name="quick",
     exponents=(3, 4, 5, 6, 8, 10, 12, 13, 14, 16, 17, 18, 19),
     far_exponents=(20, 22),
-    own_exponents=(20, 22),
-    cost_exponents=tuple(range(10, 18)),
+    cost_exponents=(10, 12, 13, 14, 15, 16, 17),
+    own_cost_exponents=(12, 14, 16),
     unbalanced_exponents=(6, 8, 9, 10, 11),
     limited_exponents=(12, 14, 17, 18, 19, 20),
     limit_exponents=(6, 7, 9, 10, 11, 12),
@@ -170,24 +146,18 @@ QUICK = replace(
     sigmas=(0.1, 0.3),
     rates=(0.1, 0.5, 0.9),
     leaks=(1e-2, 0.45),
-    bag_sets=(),
     sweeps=60,
     steps=300,
-    more_linkages=(),
     scan=(0.34, 0.38, 0.4407),
-    silhouette_side=14,
-    silhouette_steps=60,
-    densities=("nltcs",),
-    mixture=4,
 )
 TINY = replace(
     QUICK,
     name="tiny",
     seeds=2,
     exponents=(4, 6, 8),
-    far_exponents=(),
-    own_exponents=(10,),
+    far_exponents=(10,),
     cost_exponents=(4, 6),
+    own_cost_exponents=(4, 6),
     unbalanced_exponents=(4, 6),
     limited_exponents=(4, 6),
     limit_exponents=(4, 6),
@@ -213,9 +183,5 @@ TINY = replace(
     sweeps=5,
     steps=5,
     scan=(0.3, 0.4407),
-    silhouette_side=0,
-    silhouette_steps=3,
-    densities=(),
-    mixture=2,
 )
 SIZES = {"tiny": TINY, "quick": QUICK, "full": FULL}
