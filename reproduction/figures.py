@@ -138,7 +138,7 @@ def potentials_figure() -> Any:
 
 def runtime_figure(rows: Sequence[dict[str, Any]]) -> Any:
     """Figure 3: processor time and memory against D, on logarithmic axes, with fitted exponents."""
-    figure, (left, right) = load().subplots(1, 2, figsize=(11.0, 4.6), layout="constrained")
+    figure, (left, right) = load().subplots(1, 2, figsize=(11.0, 5.2), layout="constrained")
     for axis, value, scale in ((left, "processor", 1.0), (right, "bytes", 1e-6)):
         for method, marker in _MARKERS.items():
             _growth_line(axis, rows, method, value, scale, marker, "D")
@@ -163,7 +163,7 @@ def runtime_figure(rows: Sequence[dict[str, Any]]) -> Any:
 
 def costs_figure(rows: Sequence[dict[str, Any]], checked: Sequence[dict[str, Any]]) -> Any:
     """Ours: costs that sections 3 to 5 state without a figure, and errors of the printed algorithm and the library."""
-    figure, (left, right) = load().subplots(1, 2, figsize=(11.0, 4.6), layout="constrained")
+    figure, (left, right) = load().subplots(1, 2, figsize=(11.0, 5.6), layout="constrained")
     for kind, name in runtime.NAMES.items():
         if kind not in _MARKERS:
             marker = "x" if name.startswith("ours") else "o"
@@ -204,10 +204,8 @@ def _growth_axis(axis: Any, label: str, sizes: tuple[int, int]) -> None:
     axis.set_xlabel(label)
     axis.grid(True, which="major", color="0.92")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=8, loc="upper left")
-    low, high = axis.get_ylim()
-    if 0.0 < low < high < np.inf:
-        axis.set_ylim(low, high * (high / low) ** (0.08 * len(axis.get_lines())))  # room for the legend
+    below = {"loc": "upper center", "bbox_to_anchor": (0.46, -0.13), "ncols": 2}
+    axis.legend(frameon=False, fontsize=7.5, handlelength=1.6, columnspacing=0.8, **below)
 
 
 def matching_figure(found: Mapping[str, Any]) -> Any:

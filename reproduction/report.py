@@ -128,21 +128,30 @@ def _word(claim: Claim) -> str:
     return f'<span class="verdict" style="color: {_COLOUR[claim.verdict]}">{claim.verdict}</span>'
 
 
-def markdown_table(claims: Sequence[Claim], others: Sequence[Claim] = ()) -> str:
-    """The table of all statements for the documentation, with other verdicts of further runs, `others`."""
+def markdown_table(claims: Sequence[Claim], runs: Mapping[str, Sequence[Claim]] | None = None) -> str:
+    """The table of all statements; a verdict that changes between stored `runs` is called unsettled."""
     lines = ["| | the paper (section) | measured: mean [95% interval] | verdict |", "|---|---|---|---|"]
     for i, c in enumerate(claims, 1):
         statement = STATEMENTS[c.key]
         verdict = f"**{c.verdict}**" + (f": {c.choice}" if c.choice else "")
-        elsewhere = {o.verdict for o in others if o.key == c.key} - {c.verdict}
-        verdict += "".join(f"; *{v}* in another run" for v in sorted(elsewhere))
-        note = f" {c.note}" if c.note else ""
-        lines.append(
-            f"| {i} | {statement.text} ({statement.section}) | {c.found}{note} | {verdict} |".replace(
-                "^", "\\^"
+        found = verdicts(c.key, runs or {})
+        if len(found) > 1:
+            verdict = "**unsettled**: " + "; ".join(
+                f"{v} in {', '.join(names)}" for v, names in found.items()
             )
-        )
+        row = f"| {i} | {statement.text} ({statement.section}) | {c.found} | {verdict} |"
+        lines.append(row.replace("^", "\\^"))
     return "\n".join(lines) + "\n"
+
+
+def verdicts(key: str, runs: Mapping[str, Sequence[Claim]]) -> dict[str, list[str]]:
+    """The verdicts on a statement, and the runs that have them."""
+    found: dict[str, list[str]] = {}
+    for name, claims in runs.items():
+        for c in claims:
+            if c.key == key:
+                found.setdefault(c.verdict, []).append(name)
+    return found
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -30,8 +30,8 @@ COSTS = {
     "limited-d": "Chain, counts up to 64",
     "limited-k": "Chain, D = 16384, against k",
     "edges-path": "ours: Eq. 8, a path",
-    "sample-rc": "ours: library's RC sample",
-    "sample-one": "ours: library's sample, one potential",
+    "sample-rc": "ours: RC sample",
+    "sample-one": "ours: a sample, one potential",
 }
 LIMITED_K, LIMITED_D = 64, 2**14
 _MILD = 0.1  # standard deviation of log-potentials where there is one on every count

@@ -133,7 +133,7 @@ def test_equal_seeds_give_equal_numbers(tmp_path):
     def numbers(folder, seed):
         found = matching.measure(SMALL, seed, Store(tmp_path / folder), 1)
         errors = [row["error"] for row in found["rows"]] + [g["sweeps"] for g in found["large"]]
-        sets = images.measure(SMALL, seed, Store(tmp_path / folder), 1, tmp_path)["sets"]
+        sets = images.measure(SMALL, seed, Store(tmp_path / folder), 1)["sets"]
         arrays = {(k, i): v for ones in sets.values() for i, one in enumerate(ones) for k, v in one.items()}
         return errors, {k: v for k, v in arrays.items() if not k[0].endswith("seconds")}
 

@@ -15,12 +15,12 @@ import pytest
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
-from reproduction import bags, care, claim, images, matching, printed, runtime, workloads
+from real_data import data_folder
+from reproduction import bags, care, claim, images, matching, printed, report, runtime, workloads
 from reproduction.bags_claims import bags_claims
 from reproduction.claim import DIFFERS, REPRODUCED, TUNED, Claim, Measure, Reading, plain
 from reproduction.image_claims import image_claims
 from reproduction.matching_claims import matching_claims
-from reproduction.report import markdown_table
 from reproduction.runtime_claims import runtime_claims
 from reproduction.statements import FOREMOST, STATEMENTS
 from tallytree import CountModel, CountTree
@@ -364,27 +364,56 @@ def with_value(c, i, j, seed, value):
 
 
 def test_only_what_is_reproduced_in_every_stored_run_is_called_reproduced():
-    runs = [{r["key"]: r["verdict"] for r in stored(p)} for p in RESULTS]
+    runs = {p.stem: claim.from_json(stored(p)) for p in RESULTS}
     page = PAGE.read_text(encoding="utf-8")
-    seen = {key: {run[key] for run in runs if key in run} for key in STATEMENTS}
-    always = [key for key in STATEMENTS if seen[key] == {REPRODUCED}]
+    always = [key for key in STATEMENTS if list(report.verdicts(key, runs)) == [REPRODUCED]]
     assert f"**{len(always)} statements are reproduced in every run**" in page
     assert set(FOREMOST) <= set(always)
-    for key in STATEMENTS:
-        assert len(seen[key]) == 1 or f"`{key}`" in page, (key, seen[key])
+    rows = [line for line in page.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert [key for key, row in zip(STATEMENTS, rows, strict=True) if "| **reproduced** |" in row] == always
+    changed = [len(report.verdicts(key, runs)) > 1 for key in STATEMENTS]
+    assert ["| **unsettled**: " in row for row in rows] == changed
 
 
-def test_the_page_has_the_table_of_the_stored_run_and_no_other_means():
+def test_the_page_has_the_table_of_the_full_run_and_no_other_means():
     page = PAGE.read_text(encoding="utf-8")
-    main = claim.from_json(stored(ROOT / "reproduction" / "results" / "quick-0.json"))
-    runs = [c for path in RESULTS for c in claim.from_json(stored(path))]
-    table = markdown_table(main, runs)
+    runs = {p.stem: claim.from_json(stored(p)) for p in RESULTS}
+    table = report.markdown_table(runs["full"], runs)
     assert table in page
-    assert claim.tally(main) in page
-    known = {m.shown for c in runs for r in c.readings for m in r.measures}
+    known = {m.shown for claims in runs.values() for c in claims for r in c.readings for m in r.measures}
     means = re.findall(r"[\d.,]+ \[[^\]]+\]", page.replace(table, ""))
     assert len(means) >= 8
     assert not [m for m in means if m not in known]
+
+
+def test_the_page_is_read_in_ten_minutes():
+    words = re.findall(r"[^\W\d_]{2,}", PAGE.read_text(encoding="utf-8"))
+    assert len(words) <= 2500  # 250 a minute
+
+
+# -- quotations
+
+
+def test_quotations_are_literal():
+    folder = data_folder().parent / "paper"
+    if not folder.is_dir():
+        pytest.skip("the text of the paper is absent: it belongs beside the folder with the data sets")
+    source = (folder / "recursive-cardinality-models.txt").read_text(encoding="utf-8")
+    paragraphs = re.split(r"\n\s*\n", source)
+    figures = [p for p in paragraphs if p.startswith("Figure ")]
+    text = " ".join(p for p in paragraphs if p not in figures)  # a figure may stand within a sentence
+    paper = letters(" ".join([text, *figures]))
+    found = [q for s in STATEMENTS.values() for q in re.findall(r'"([^"]+)"', s.text)]
+    prose = re.sub(r"```.*?```", "", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    found += re.findall(r'"([^"]+)"', prose)
+    assert len(found) >= 40
+    assert not [q for q in found if letters(q) not in paper]
+
+
+def letters(text):
+    """Letters, digits and operators alone: without TeX, line ends and quotation marks."""
+    text = re.sub(r"\\mathcal\{(\w)\}", r"\1", text)
+    return re.sub(r"[^a-zA-Z0-9^=]", "", re.sub(r"\\(log|times)", r"\1", text))
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda p: p.stem)
