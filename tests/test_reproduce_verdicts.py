@@ -28,6 +28,7 @@ from tallytree import CountModel, CountTree
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reproduction.md"
 RESULTS = sorted((ROOT / "reproduction" / "results").glob("*.json"))
+MAIN = "quick-0"  # the run that the page shows
 SEEDS = 5
 TUNED_AT_BEST = {"chain-memory", "printed"}  # both fit a number that the paper does not state
 
@@ -375,10 +376,10 @@ def test_only_what_is_reproduced_in_every_stored_run_is_called_reproduced():
     assert ["| **unsettled**: " in row for row in rows] == changed
 
 
-def test_the_page_has_the_table_of_the_full_run_and_no_other_means():
+def test_the_page_has_the_table_of_the_main_run_and_no_other_means():
     page = PAGE.read_text(encoding="utf-8")
     runs = {p.stem: claim.from_json(stored(p)) for p in RESULTS}
-    table = report.markdown_table(runs["full"], runs)
+    table = report.markdown_table(runs[MAIN], runs)
     assert table in page
     known = {m.shown for claims in runs.values() for c in claims for r in c.readings for m in r.measures}
     means = re.findall(r"[\d.,]+ \[[^\]]+\]", page.replace(table, ""))
