@@ -115,6 +115,28 @@ def test_many_rows_recover_the_truth():
     assert abs(above.intercept + 1.0) < 0.3
 
 
+def test_the_fit_is_not_the_lower_of_two_maxima():
+    """These sums have one maximum with a negative coefficient, where the search from zero ends, and a higher one."""
+    rng = np.random.default_rng(0)
+    rng.normal(size=20)
+    weights, rating = rng.integers(1, 20, 30), rng.normal(size=(30, 1))
+    truth = tt.PoissonBinomial(logits=rating[:, 0] - 2, weights=weights)
+    sums = truth.sample(3000, rng=1)
+    found = fit_sums(weights, sums, X=rating)
+    assert found.converged
+    assert found.coef[0] > 0
+    assert found.log_likelihood > truth.logpmf(sums).mean()
+
+
+def test_events_of_equal_weight_may_have_different_log_odds():
+    """With equal log-odds all along, the search would end at a saddle, far below the truth."""
+    truth = tt.PoissonBinomial([0.05, 0.9, 0.1, 0.95], weights=[3, 3, 5, 5])
+    sums = truth.sample(4000, rng=0)
+    found = fit_sums([3, 3, 5, 5], sums, l2=1e-4)
+    assert found.log_likelihood > truth.logpmf(sums).mean() - 1e-3
+    np.testing.assert_allclose(np.sort(found.model().probs), [0.05, 0.1, 0.9, 0.95], atol=0.02)
+
+
 def test_wrong_calls_say_what_to_do():
     for call, text in (
         (lambda: fit_sums([1, 2]), "one of `value`, a range .* none arrived"),

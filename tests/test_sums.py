@@ -322,6 +322,18 @@ def test_the_bracket_holds_at_attained_values_for_weights_on_and_beside_the_grid
                 assert low == high == float(truth)
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_bracket_sees_rounding_below_steps_of_seventeen_digits():
+    step, unit = 0.30000000000000004, Fraction("0.30000000000000004")
+    weights = np.array([c * step for c in (4001, 5003, 7001)])
+    assert any(Fraction(repr(float(w))) != c * unit for w, c in zip(weights, (4001, 5003, 7001)))
+    x = tt.PoissonBinomial([0.5, 0.5, 0.5], weights=weights, step=step)
+    low, high = x.bracket("ppf", 1.0)
+    total = sum(Fraction(repr(float(w))) for w in weights)
+    assert Fraction(repr(float(low))) <= total <= Fraction(repr(float(high)))
+    assert x.grid_error > 0.0
+
+
 def test_losses_given_default_on_a_few_values():
     rng = np.random.default_rng(5)
     n, k = 6, 3

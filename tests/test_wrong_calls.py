@@ -168,8 +168,12 @@ MASKED = np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False])
 # Calls that once gave a number or did something that nobody had asked for, or failed inside.
 TRAPS: dict[str, tuple[Callable[[], Any], str]] = {
     "a grid whose size overflows": (
-        lambda: tt.LinearModel(THREE, [1e300, 1.0, 1.0], np.cos, step=1e-10),
+        lambda: tt.LinearModel(THREE, [1e149, 1.0, 1.0], np.cos, step=1e-200),
         "`step` must leave a grid of less than",
+    ),
+    "weights whose squares overflow": (
+        lambda: tt.LinearModel(THREE, [1e300, 1.0, 1.0], np.cos, step=1e-10),
+        "`weights` must have sizes between 1e-150 and 1e150; the largest is 1e+300",
     ),
     "tables of another batch": (
         lambda: tt.LinearModel(np.zeros((2, 3)), np.ones(3), np.zeros((4, 4)), step=1.0),

@@ -61,6 +61,10 @@ class SumCase:
     def check(self, report: Report, rng: np.random.Generator) -> None:
         seed = int(rng.integers(2**31))
         report.tag = " (weights)" * (self.weights is not None)
+        if len(self.given) and not self.w.any():
+            with report.answer("refusal"):
+                self._refused()
+            return
         found = tt.PoissonBinomial(**{self.kind: self.given}, weights=self.weights)
         truth, sums, law = self.truth, self.sums, self.law
         tables(report, found, law)
@@ -75,6 +79,15 @@ class SumCase:
             conditional(report, found, truth, sums, law, rng)
         if self.kind == "probs" and self.weights is None and len(self.given):
             systems(report, self.given, law)
+
+    def _refused(self) -> None:
+        """Weights that are all 0 say nothing."""
+        try:
+            tt.PoissonBinomial(**{self.kind: self.given}, weights=self.weights)
+        except tt.ParameterError as refusal:
+            if "`weights` must not all be 0" in str(refusal):
+                return
+        raise AssertionError("weights that are all 0 were not refused as such")
 
     def _batch(self, report: Report, law: Law) -> None:
         """The same sum in a batch, beside a fair one."""

@@ -169,7 +169,7 @@ def slack(weights: Float64, step: float) -> tuple[Fraction, Fraction]:
     """How far sums of values (n, O) may be below those of their cells rounded down, and above those rounded up."""
     down, up = cells_below_and_above(weights, step)
     on, unit = (down == up) & (weights != 0.0), decimal(step)
-    digits = unit.numerator * np.abs(down).max(initial=0) < 10**15  # fewer than 16: printed as they are
+    digits = unit.numerator * int(np.abs(down).max(initial=0)) < 10**15  # fewer than 16: printed as they are
     below = above = Fraction(0)
     for row in np.flatnonzero((on & ~(digits & (multiples(down, step) == weights))).any(axis=1)).tolist():
         off = [decimal(w) - unit * c for w, c, near in zip(weights[row], down[row].tolist(), on[row]) if near]
