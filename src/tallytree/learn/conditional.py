@@ -15,8 +15,8 @@ times cost O(n log n) so. The others are batches of count models.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
@@ -25,76 +25,39 @@ from scipy.sparse.csgraph import connected_components
 from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from .fixed_counts import FixedCounts, fixed_counts, padded_batches
+from .fixed_counts import fixed_counts, padded_batches
 from .strata import Strata, sparse_ones
-
-
-class _Sets(Protocol):
-    """Some strata at linear predictors."""
-
-    members: Ints  # (B,) stratum numbers
-    weights: Float64  # (B,)
-
-    def log_likelihoods(self) -> Float64:
-        """Of every stratum, (B,)."""
-        ...
-
-    def scores(self, x: Float64) -> Float64:
-        """Their gradients, (B, p)."""
-        ...
-
-    def information(self, x: Float64) -> Float64:
-        """Minus the Hessian of their weighted sum, (p, p)."""
-        ...
-
-    def excess(self) -> Float64:
-        """Cases minus expected cases of every row, (n_rows,)."""
-        ...
-
-    def row_scores(self, x: Float64) -> Float64:
-        """Every row's share of the weighted gradient, (n_rows, p)."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
 class _OneCase:
-    """Strata with one case each: the rows of nodes, the nodes of strata, and the case of every stratum."""
+    """Strata with one case each: the rows of nodes, the nodes of strata, and the case of every stratum.
 
-    members: Ints
-    weights: Float64
+    At linear predictors the entries are shares of rows in their nodes and of nodes in their strata, which add to 1.
+    """
+
+    members: Ints  # (B,) stratum numbers
+    weights: Float64  # (B,)
     case: Ints  # (B,) rows
     nodes: Any  # (nodes, n_rows) sparse
     sets: Any  # (B, nodes) sparse
+    log_likelihoods: Any = None  # (B,) of every stratum, where linear predictors are known
 
-    def at(self, eta: Float64) -> _OneCaseAt:
+    def at(self, eta: Float64) -> _OneCase:
+        """The same at linear predictors."""
         peaks, nodes = _relative(self.nodes, eta)
         top, sets = _relative(self.sets, peaks)
         sums = sets @ (of_nodes := nodes.sum(1))
         nodes.data /= np.repeat(of_nodes, np.diff(nodes.indptr))
         sets.data *= of_nodes[sets.indices] / np.repeat(sums, np.diff(sets.indptr))
-        return _OneCaseAt(
-            self.members, self.weights, self.case, nodes, sets, eta[self.case] - top - np.log(sums)
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class _OneCaseAt:
-    """The same at linear predictors: shares of rows in their nodes and of nodes in their strata, which add to 1."""
-
-    members: Ints
-    weights: Float64
-    case: Ints
-    nodes: Any
-    sets: Any
-    values: Float64
-
-    def log_likelihoods(self) -> Float64:
-        return self.values
+        return replace(self, nodes=nodes, sets=sets, log_likelihoods=eta[self.case] - top - np.log(sums))
 
     def scores(self, x: Float64) -> Float64:
+        """Gradients of the strata, (B, p)."""
         return np.asarray(x[self.case] - self.sets @ (self.nodes @ x))
 
     def information(self, x: Float64) -> Float64:
+        """Minus the Hessian of the weighted sum, (p, p)."""
         # Within nodes and between them, each a sum of squares: nothing is subtracted that could cancel.
         middle = self.nodes @ x
         share = self.nodes.data * np.repeat(self.sets.T @ self.weights, np.diff(self.nodes.indptr))
@@ -105,10 +68,12 @@ class _OneCaseAt:
         return np.asarray((share[:, None] * inside).T @ inside + (weight[:, None] * between).T @ between)
 
     def excess(self) -> Float64:
+        """Cases minus expected cases of every row, (n_rows,)."""
         expected = self._of_rows(np.ones(len(self.case)))
         return np.bincount(self.case, minlength=len(expected)) - expected
 
     def row_scores(self, x: Float64) -> Float64:
+        """Every row's share of the weighted gradient, (n_rows, p)."""
         middle = self.sets @ (self.nodes @ x)
         weighted = self.weights[:, None] * middle
         out = self._of_rows(weighted) - self._of_rows(self.weights)[:, None] * x
@@ -132,33 +97,24 @@ def _relative(members: Any, values: Float64) -> tuple[Float64, Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Bucket:
-    """Strata of similar size with two cases or more, as a padded batch."""
+    """Strata of similar size with two cases or more, as a padded batch; it answers as :class:`_OneCase` does."""
 
     members: Ints
     weights: Float64
     index: Ints  # (B, n) rows, the number of rows where padded
     cases: Float64  # (B, n) 1 for cases
     k: Ints  # (B,)
-
-    def at(self, eta: Float64) -> _BucketAt:
-        theta = np.append(eta, -math.inf)[self.index]
-        return _BucketAt(self.members, self.weights, self, theta, fixed_counts(theta, self.k), len(eta))
-
-
-@dataclass(frozen=True, eq=False)
-class _BucketAt:
-    """The same at linear predictors."""
-
-    members: Ints
-    weights: Float64
-    bucket: _Bucket
-    theta: Float64
-    found: FixedCounts
     n_rows: int
+    theta: Any = None  # (B, n) linear predictors, where they are known
+    found: Any = None
 
+    def at(self, eta: Float64) -> _Bucket:
+        theta = np.append(eta, -math.inf)[self.index]
+        return replace(self, theta=theta, found=fixed_counts(theta, self.k))
+
+    @property
     def log_likelihoods(self) -> Float64:
-        of_cases = np.where(self.bucket.cases > 0, self.theta, 0.0).sum(1)
-        return np.asarray(of_cases - self.found.log_sum)
+        return np.asarray(np.where(self.cases > 0, self.theta, 0.0).sum(1) - self.found.log_sum)
 
     def scores(self, x: Float64) -> Float64:
         return np.asarray((self._excess[:, None, :] @ self._padded(x))[:, 0])
@@ -171,21 +127,21 @@ class _BucketAt:
 
     def row_scores(self, x: Float64) -> Float64:
         # What one case more adds to the expected sum of x: for one case its mean, for many that of who decides.
-        padded, one_less = self._padded(x), fixed_counts(self.theta, self.bucket.k - 1)
+        padded, one_less = self._padded(x), fixed_counts(self.theta, self.k - 1)
         middle = (self.found.marginals - one_less.marginals)[:, None, :] @ padded
         parts = (self.weights[:, None] * self._excess)[:, :, None] * (padded - middle)
         return np.column_stack([np.zeros((self.n_rows, 0)), *map(self._to_rows, np.moveaxis(parts, 2, 0))])
 
     @property
     def _excess(self) -> Float64:
-        return self.bucket.cases - self.found.marginals
+        return np.asarray(self.cases - self.found.marginals)
 
     def _padded(self, x: Float64) -> Float64:
-        return np.concatenate([x, np.zeros((1, x.shape[1]))])[self.bucket.index]
+        return np.concatenate([x, np.zeros((1, x.shape[1]))])[self.index]
 
     def _to_rows(self, values: Float64) -> Float64:
         return np.asarray(
-            np.bincount(self.bucket.index.reshape(-1), values.reshape(-1), self.n_rows + 1)[:-1], float
+            np.bincount(self.index.reshape(-1), values.reshape(-1), self.n_rows + 1)[:-1], float
         )
 
 
@@ -256,7 +212,7 @@ class ConditionalLikelihood:
         # Means of rows that sets connect cancel in every set; what is left is small enough not to lose digits.
         self._x = np.zeros_like(x)
         self._x[self._component >= 0] = self.within()
-        self._last: tuple[bytes, list[_Sets]] | None = None
+        self._last: tuple[bytes, list[_OneCase | _Bucket]] | None = None
 
     def value(self, beta: Float64) -> float:
         """Log-likelihood.
@@ -322,7 +278,7 @@ class ConditionalLikelihood:
         """
         sets = self._solve(beta)
         gradient = sum((s.weights @ s.scores(self._x) for s in sets), np.zeros(self.x.shape[1]))
-        return math.fsum(v for s in sets for v in (s.weights * s.log_likelihoods()).tolist()), gradient
+        return math.fsum(v for s in sets for v in (s.weights * s.log_likelihoods).tolist()), gradient
 
     def scores(self, beta: Float64) -> Float64:
         """Gradients of the strata's weighted log-likelihoods, (n_strata, p); 0 for those left out.
@@ -424,7 +380,7 @@ class ConditionalLikelihood:
         """
         return sum((sets.row_scores(self._x) for sets in self._solve(beta)), np.zeros(self.x.shape))
 
-    def _solve(self, beta: Float64) -> list[_Sets]:
+    def _solve(self, beta: Float64) -> list[_OneCase | _Bucket]:
         """Every kind of strata at the linear predictors; the last answer is kept."""
         beta = checks.array("beta", beta, (self.x.shape[1],))
         key = beta.tobytes()
@@ -550,7 +506,7 @@ def _pack(strata: Strata, weights: Float64, informative: Any, n_rows: int) -> tu
         index = np.where(there, listed.rows[place], n_rows)
         cases = (there & listed.cases[place]).astype(np.float64)
         members = several[chosen]
-        packed.append(_Bucket(members, weights[members], index, cases, strata.n_cases[members]))
+        packed.append(_Bucket(members, weights[members], index, cases, strata.n_cases[members], n_rows))
     return packed, links
 
 
