@@ -21,8 +21,8 @@ from ..arrays import Float64, Ints
 from ..checks.labels import label_column, labels
 from ..errors import ParameterError
 from ..errors import warn as warn
-from ..learn.fixed_counts import padded_batches
 from ..learn.statistics import row_weights
+from ..structure import bags as structure
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +35,18 @@ class Bags:
         The distinct group labels, sorted; results per bag come in this order.
     codes : (n_rows,) int
         Bag number of every row.
-    sizes : (n_bags,) int
-        Rows per bag.
+    rows : structure.bags.Bags
+        The rows of every bag.
     """
 
     labels: NDArray[Any]
     codes: Ints
-    sizes: Ints
+    rows: structure.Bags
+
+    @property
+    def sizes(self) -> Ints:
+        """Rows per bag, (n_bags,)."""
+        return np.asarray(self.rows.sizes)
 
     @property
     def n_bags(self) -> int:
@@ -53,10 +58,8 @@ class Bags:
 
         A bag is padded by half of its size or 8 rows at most, so one large bag costs the small ones nothing.
         """
-        order = np.argsort(self.codes, kind="stable")
-        starts = np.cumsum(self.sizes) - self.sizes
-        for members, place, there in padded_batches(starts, self.sizes, chosen, lambda n: max(8, n // 2)):
-            yield members, np.where(there, order[place], len(self.codes))
+        for members, rows, there in self.rows.batches(lambda n: max(8, n // 2), chosen):
+            yield members, np.where(there, rows, len(self.codes))
 
 
 def make_bags(groups: Any, n_rows: int, *, alone: bool, name: str = "groups") -> Bags:
@@ -64,7 +67,7 @@ def make_bags(groups: Any, n_rows: int, *, alone: bool, name: str = "groups") ->
     if groups is None:
         codes = np.arange(n_rows) if alone else np.zeros(n_rows, np.int64)
         count = n_rows if alone else 1
-        return Bags(np.arange(count), codes, np.bincount(codes, minlength=count))
+        return Bags(np.arange(count), codes, structure.bags_of(np, codes, count))
     array = label_column(f"`{name}`", groups)
     if array.ndim != 1 or len(array) != n_rows:
         raise ParameterError(
@@ -73,7 +76,7 @@ def make_bags(groups: Any, n_rows: int, *, alone: bool, name: str = "groups") ->
         )
     found, codes = np.unique(labels(name, array), return_inverse=True)
     codes = codes.astype(np.int64)
-    return Bags(found, codes, np.bincount(codes, minlength=len(found)))
+    return Bags(found, codes, structure.bags_of(np, codes, len(found)))
 
 
 def columns_by_name(X: Any, **given: Any) -> tuple[Any, ...]:
@@ -121,7 +124,7 @@ def bag_answers(y: ArrayLike, bags: Bags, name: str = "y") -> NDArray[Any]:
             f"`{name}` must have one entry per bag ({bags.n_bags}) or per instance ({len(bags.codes)}); an "
             f"array of shape {answers.shape} arrived."
         )
-    rows = np.argsort(bags.codes, kind="stable")[np.cumsum(bags.sizes) - bags.sizes]  # the first of every bag
+    rows = bags.rows.order[bags.rows.starts]  # the first of every bag
     stray = np.flatnonzero(answers[rows][bags.codes] != answers)
     if len(stray):
         raise ParameterError(

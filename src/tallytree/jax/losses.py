@@ -25,6 +25,7 @@ import numpy as np
 
 from .. import checks
 from ..errors import ParameterError
+from ..structure.bags import read_bags
 from .answers import event_log_prob, one_count
 from .arrays import holds, in_floats_of_jax, is_concrete, numbers, require, zeros_and_ones
 from .flat import bucket
@@ -331,40 +332,7 @@ def _places(values: Any, bags: Any, n_bags: int, *, offsets: bool) -> Any:
         )
     if index.ndim != 1:
         raise ParameterError(f"`bags` must be {wanted}; {checks.describe(bags)} arrived.")
-    index = np.asarray(index)
-    if checks.flag("offsets", offsets):
-        order, sizes = np.arange(items), _sizes(index, n_bags, items)
-    else:
-        _require_index(index, n_bags, items)
-        order, sizes = np.argsort(index, kind="stable"), np.bincount(index, minlength=n_bags)
-    width = bucket(int(sizes.max(initial=1)))
-    item = (np.cumsum(sizes) - sizes)[:, None] + np.arange(width)
-    inside = np.arange(width) < sizes[:, None]
-    return np.where(inside, np.append(order, items)[np.where(inside, item, items)], items).astype(np.int32)
-
-
-def _require_index(index: Any, n_bags: int, items: int) -> None:
-    if len(index) != items:
-        raise ParameterError(
-            f"`bags` must name the bag of every item, {items} in all; {len(index)} arrived. "
-            "For the starts of the bags pass offsets=True."
-        )
-    if items and (index.min() < 0 or index.max() >= n_bags):
-        raise ParameterError(
-            f"`bags` must hold numbers from 0 to {n_bags - 1}, one bag per target; {index.min()} to {index.max()} "
-            "arrived."
-        )
-
-
-def _sizes(starts: Any, n_bags: int, items: int) -> Any:
-    """Sizes from the starts of the bags, with the number of items at the end or not."""
-    given = starts
-    if len(starts) == n_bags:
-        starts = np.append(starts, items)
-    rising = len(starts) == n_bags + 1 and starts[0] == 0 and starts[-1] == items
-    if not rising or np.any(np.diff(starts) < 0):
-        raise ParameterError(
-            f"`bags` must hold the start of every bag, increasing from 0, one per target ({n_bags}), with the number "
-            f"of items, {items}, at the end or not; {given.tolist()[:8]} arrived."
-        )
-    return np.diff(starts)
+    index = np.asarray(index, np.int64)[None]
+    found = read_bags(np, index, n_bags, items, offsets=checks.flag("offsets", offsets))
+    item, inside = found.padded(np.arange(n_bags), bucket(int(found.sizes.max(initial=1))))
+    return np.where(inside, item, items).astype(np.int32)

@@ -25,7 +25,8 @@ from scipy.sparse.csgraph import connected_components
 from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from .fixed_counts import fixed_counts, padded_batches
+from ..structure.bags import Bags
+from .fixed_counts import fixed_counts
 from .strata import Strata, sparse_ones
 
 
@@ -501,8 +502,8 @@ def _pack(strata: Strata, weights: Float64, informative: Any, n_rows: int) -> tu
     listed = strata._some(several)
     if len(several):
         links.append([sparse_ones(listed.offsets, listed.rows, n_rows)])
-    every = np.arange(len(several))
-    for chosen, place, there in padded_batches(listed.offsets, listed.sizes, every, lambda n: n // 4):
+    places = Bags(np, np.arange(len(listed.rows)), listed.offsets[:-1], listed.sizes)
+    for chosen, place, there in places.batches(lambda n: n // 4):
         index = np.where(there, listed.rows[place], n_rows)
         cases = (there & listed.cases[place]).astype(np.float64)
         members = several[chosen]

@@ -13,14 +13,13 @@ takes over with the exact covariance.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import logit
 
 from .. import checks
-from ..arrays import Bools, Float64, Ints
+from ..arrays import Float64, Ints
 from ..engine.tilt import tilt_to_mean
 from ..errors import ParameterError
 from ..models.count import CountModel
@@ -154,25 +153,6 @@ def fixed_counts(theta: Float64, k: Ints) -> FixedCounts:
     tables[np.arange(len(k)), k] = 0.0
     model = CountModel(theta, tables)
     return FixedCounts(model, np.asarray(model.log_partition), np.asarray(model.marginals))
-
-
-def padded_batches(
-    starts: Ints, sizes: Ints, chosen: Ints, room: Callable[[int], int]
-) -> Iterator[tuple[Ints, Ints, Bools]]:
-    """Sets of similar size together: their numbers (B,), places (B, width), and which of these are no padding.
-
-    Set s has the places from ``starts[s]``, ``sizes[s]`` of them; one of size n is padded by ``room(n)`` at most.
-    """
-    chosen = chosen[np.argsort(sizes[chosen], kind="stable")]
-    rising, first = sizes[chosen], 0
-    while first < len(chosen):
-        smallest = int(rising[first])
-        last = int(np.searchsorted(rising, smallest + room(smallest), side="right"))
-        members = chosen[first:last]
-        column = np.arange(int(rising[last - 1]))
-        there = column < sizes[members, None]
-        yield members, np.where(there, starts[members, None] + column, 0), there
-        first = last
 
 
 def balancing_shift(theta: Float64, k: int) -> float:

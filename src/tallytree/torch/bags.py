@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ParameterError
+from ..structure.bags import read_bags
 from . import functions, ops
 from .autograd import Expression, OverBatch
 from .groups import pose
@@ -63,8 +64,8 @@ class Rows(NamedTuple):
     inside: Tensor
 
 
-class Bags:
-    """Items (*b, items) sorted by bag; the bags of a batch are one longer list of bags.
+class Items:
+    """Log-odds of items (*b, items) and their bags; the bags of a batch are one longer list of bags.
 
     ``bags`` holds either the bag of every item, with numbers from 0, or with ``offsets`` where every bag starts.
     """
@@ -74,41 +75,14 @@ class Bags:
         copies = math.prod(shape)
         self.logits = logits.reshape(copies * items)
         own = bags.expand(*shape, bags.shape[-1]).reshape(copies, bags.shape[-1]).long()
-        place = torch.arange(copies, device=own.device)[:, None]
-        if offsets:
-            own = _starts(own, n_bags, items)
-            ends = torch.cat([own[:, 1:], torch.full_like(own[:, :1], items)], dim=1)
-            self.order = None
-            self.starts, self.sizes = (own + items * place).reshape(-1), (ends - own).reshape(-1)
-            return
-        if own.shape[-1] != items:
-            raise ParameterError(
-                f"`bags` must name the bag of every item, {items} in all; {own.shape[-1]} arrived. For the starts of "
-                "the bags pass offsets=True."
-            )
-        if bool(((own < 0) | (own >= n_bags)).any()):
-            raise ParameterError(
-                f"`bags` must hold numbers from 0 to {n_bags - 1}, one bag per target; {int(own.min())} to "
-                f"{int(own.max())} arrived."
-            )
-        index = (own + n_bags * place).reshape(-1)
-        self.order = torch.argsort(index, stable=True)
-        self.sizes = torch.bincount(index, minlength=copies * n_bags)
-        self.starts = self.sizes.cumsum(0) - self.sizes
+        self.bags = read_bags(torch, own, n_bags, items, offsets=offsets)
 
     def rows(self) -> Iterator[Rows]:
-        """Bags whose sizes share a power of two, together; at most half of a row is padding."""
-        octave = torch.ceil(torch.log2(self.sizes.clamp(min=1).double())).long()
-        for power in octave.unique().tolist():
-            bags = torch.nonzero(octave == power).squeeze(-1)
-            sizes = self.sizes[bags]
-            place = torch.arange(max(1, int(sizes.max())), device=sizes.device)
-            inside = place < sizes[:, None]
-            item = (self.starts[bags][:, None] + place).masked_fill(~inside, 0)
-            item = item if self.order is None or not len(self.order) else self.order[item]
+        """Bags of similar size together; at most half of a row is padding."""
+        for bags, item, inside in self.bags.batches(lambda size: max(size, 1)):
             padded = self.logits.new_full(item.shape, -math.inf)
             values = _taken(self.logits, item) if len(self.logits) else padded
-            yield Rows(bags, torch.where(inside, values, padded), sizes, item, inside)
+            yield Rows(bags, torch.where(inside, values, padded), self.bags.sizes[bags], item, inside)
 
     def collect(self, parts: list[Tensor], places: list[Tensor]) -> Tensor:
         """Numbers of some rows after the other, in the order of their places."""
@@ -120,21 +94,6 @@ class Bags:
 def _taken(values: Tensor, places: Tensor) -> Tensor:
     """Entries of a vector; unlike indexing it has derivatives of batched gradients."""
     return values.index_select(0, places.reshape(-1)).reshape(places.shape)
-
-
-def _starts(offsets: Tensor, n_bags: int, items: int) -> Tensor:
-    """Starts of the bags of every row, without the end that may follow them."""
-    starts = offsets
-    if starts.shape[-1] == n_bags + 1 and bool((starts[:, -1] == items).all()):
-        starts = starts[:, :-1]
-    bounds = torch.nn.functional.pad(starts, (0, 1), value=items)
-    rising = bool((bounds[:, 1:] >= bounds[:, :-1]).all()) and bool((starts[:, :1] == 0).all())
-    if starts.shape[-1] != n_bags or not rising:
-        raise ParameterError(
-            f"`bags` must hold the start of every bag, increasing from 0, one per target ({n_bags}), with the number "
-            f"of items at the end or not; {offsets.tolist()[:1]} arrived first."
-        )
-    return starts
 
 
 # -- what is known, as the counts that it allows -------------------------------------------------------------------
@@ -196,8 +155,8 @@ def _solve(
     The slope is P(y = 1) - P(y = 1 | what is known).
     """
     shape = logits.shape[:-1]
-    found = Bags(logits, bags, target.shape[-1], task.offsets)
-    wanted = _checked_target(task, target.expand(*shape, target.shape[-1]).reshape(-1), found.sizes)
+    found = Items(logits, bags, target.shape[-1], task.offsets)
+    wanted = _checked_target(task, target.expand(*shape, target.shape[-1]).reshape(-1), found.bags.sizes)
     numbers, places, own, items = [], [], [], []
     for rows in found.rows():
         posed = pose(rows.logits, _allowed(task, wanted, rows))

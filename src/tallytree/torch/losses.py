@@ -17,7 +17,7 @@ from .. import checks
 from ..errors import ParameterError
 from . import bags as bag_models
 from . import functions, tensors
-from .bags import Bags, Task
+from .bags import Items, Task
 
 
 def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduction: str = "mean") -> Tensor:
@@ -226,7 +226,7 @@ def positive_unlabelled_nll(
         raise ParameterError("`logits` must not contain NaN. Use -inf for an item that cannot be positive.")
     hidden = index[~known]
     n_bags = int(hidden.max()) + 1 if len(hidden) else 0
-    found = Bags(values[~known], hidden, n_bags, offsets=False)
+    found = Items(values[~known], hidden, n_bags, offsets=False)
     parts, places = [], []
     for rows in found.rows():
         log_probs = functions.count_log_probs(rows.logits.double())
