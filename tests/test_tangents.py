@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import tallytree as tt
 from helpers import few
 from oracle_tangents import flat_tangent, nested_tangent
 from tallytree import config
+from tallytree.engine.count import derivatives as count_derivatives
 from tallytree.engine.count.derivatives import count_probabilities, derivatives
 
 INF = np.inf
@@ -243,3 +245,35 @@ def test_products_of_blocks_and_a_total_agree_with_logarithms(kind, along):
     p = model.marginals
     allowed = np.maximum(1e-10 * np.abs(v).max() * np.sqrt(p * (1.0 - p)), 1e-9 * np.abs(want))
     assert (np.abs(found - want) <= allowed + 1e-13).all()
+
+
+_PARTS = {
+    "spike": lambda n: np.where(np.arange(n + 1) == n - 3, 0.5 * n, 0.0),
+    "two far places": lambda n: tt.one_of([1, n - 2]).log_table(n),
+    "far below": lambda n: tt.poisson(n / 20).log_table(n),
+    "rough": lambda n: 1e4 * np.random.default_rng(n).normal(size=n + 1),
+    "wide": lambda n: tt.exactly(n // 3).log_table(n),
+    "decided": lambda n: tt.exactly(n // 3).log_table(n),
+}
+
+
+@pytest.mark.skipif(config.native() is None, reason="the compiled engine's rungs")
+@pytest.mark.parametrize("n", [300, 700])
+@pytest.mark.parametrize("kind", _PARTS)
+def test_counts_that_do_not_matter_cost_no_rung(kind, n):
+    rng, table = np.random.default_rng(n), _PARTS[kind]
+    logits = {"wide": np.linspace(-700.0, 700.0, n), "decided": 1e6 * rng.normal(size=n)}.get(
+        kind, rng.normal(size=n)
+    )
+    groups = [tt.Group(range(n // 2), table(n // 2)), tt.Group(None, table(n))]
+    problem = tt.CountModel(logits, groups)._solver.problem
+    program, tables = problem.tree.program, problem.full_tables
+    v, h = rng.normal(size=(2, 1, n)), rng.normal(size=(2, *tables.shape))
+    batch = count_derivatives._Batch(problem.nu, tables, v, h, True)
+    found = count_derivatives._cut_rung(program, batch)
+    right = count_derivatives._array_nested(program, batch)
+    assert found.bound[0] < 1e-10
+    p = expit(count_derivatives._odds(program, problem.nu, tables))
+    allowed = np.maximum(1e-10 * np.abs(v).max() * np.sqrt(p * (1.0 - p)), 1e-9 * np.abs(right.marginals))
+    assert (np.abs(found.marginals - right.marginals) <= allowed + 1e-13).all()
+    assert (np.abs(found.counts - right.counts) <= np.maximum(1e-9 * np.abs(right.counts), 1e-11 * n)).all()

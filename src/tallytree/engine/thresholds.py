@@ -24,6 +24,8 @@ LAW_KNOWN = 1e-12  # error that the probabilities of a total may have when it is
 HIGH = 1e4  # nats: entries of a flat table from which its height is worth taking off
 NEVER_DRAWN = 2.0**-60  # share of the weight that samples need not reach
 TILT_WORTH = 1 << 15  # compiled: from here on a few tilted FFT passes cost less than one tiled pass
+# Compiled: from here on the counts that matter to derivatives are looked for before the last rung is tried
+CUT_WORTH = 256
 TILT_LEAST = 0.5  # standard deviations by which a tilt has to move a mean to be worth a pass
 FFT_ROUGHNESS = 5.0  # an FFT pass fails for noise in the tables of standard deviation 3 and more
 TILED_ROUGHNESS = 300.0  # a tiled pass fails from standard deviation 150 on

@@ -36,6 +36,7 @@ from .tangent import tangent_pass
 LEFT_OUT = 1e-17  # e^-39; windows leave out e^-42 on each side
 # Array code: above this many variables a flat model is differentiated by its characteristic function
 _LONG = 600
+_MODES = 4  # places far apart that are solved one by one
 
 
 class _Part(NamedTuple):
@@ -195,14 +196,14 @@ def _climbed(rungs: list[Callable[[_Batch], _Part]], batch: _Batch) -> _Part:
 
 
 def _rungs(program: TreeProgram) -> list[Callable[[_Batch], _Part]]:
-    """Plain, under the tilt of the posterior, by direct merges at any cost, with an exponent for every number."""
+    """Plain, under the posterior's tilt, cut to its counts, by direct merges, with an exponent for every number."""
     direct = partial(_tree_rung, direct=True)
 
     def last(batch: _Batch) -> _Part:
         times, work = len(batch) * max(1, len(batch.v)), partial(_array_nested, program, batch)
         return infer.announced(program, times, TANGENT, "A derivative", work)
 
-    return [*(partial(rung, program) for rung in (_tree_rung, _tilted_rung, direct)), last]
+    return [*(partial(rung, program) for rung in (_tree_rung, _tilted_rung, _cut_rung, direct)), last]
 
 
 def _flat_rung(batch: _Batch) -> _Part:
@@ -263,6 +264,72 @@ def _tilted_rung(program: TreeProgram, batch: _Batch) -> _Part:
     return part.patched(
         _Part(again.marginals[:, better], again.probs, again.counts[:, better], again.bound[better]), better
     )
+
+
+def _cut_rung(program: TreeProgram, batch: _Batch) -> _Part:
+    """Only with the counts and states that matter, each set under a tilt of its own, where that is worth it."""
+    part = batch.nothing(math.inf)
+    if program.n_leaves < thresholds.CUT_WORTH:
+        return part
+    if not len(batch.v):
+        beliefs = infer.program_log_beliefs(program, batch.nu, batch.tables)
+        return part._replace(probs=_normalised(beliefs, program), bound=np.zeros(len(batch)))
+    for b in range(len(batch)):
+        rows = np.array([b])
+        part = part.patched(_by_modes(program, batch.take(rows)), rows)
+    return part
+
+
+class _Cut(NamedTuple):
+    """One model cut to what its posterior makes possible: marginals (n,), count probabilities (T,), derivatives."""
+
+    marginals: Float64
+    probs: Float64
+    tables: Float64
+    part: _Part
+
+
+def _cut(program: TreeProgram, one: _Batch) -> _Cut:
+    solution = infer.program_beliefs(program, one.nu, one.tables)
+    beliefs = np.asarray(solution.log_beliefs)
+    nu, tables = retilt.around_posterior(program, one.nu, one.tables, solution.messages, beliefs)
+    v, possible = np.where(np.isfinite(nu), one.v, 0.0), tables[0] > -math.inf
+    open_sets = np.add.reduceat(possible, program.set_offset[:-1], dtype=np.int64) > 1
+    moves = possible & np.repeat(open_sets, np.diff(program.set_offset))
+    still = not v.any() and (one.h is None or not one.h[..., moves].any())
+    part = one.nothing() if still else _tree_rung(program, replace(one, nu=nu, tables=tables, v=v))
+    return _Cut(
+        expit(posterior(one.nu, solution.messages))[0], _normalised(beliefs, program)[0], tables[0], part
+    )
+
+
+def _by_modes(program: TreeProgram, one: _Batch) -> _Part:
+    """One model cut; where counts of all variables lie in a few places far apart, place by place.
+
+    A covariance is the mean of those of the places and the covariance of their means.
+    """
+    whole = _cut(program, one)
+    runs = retilt.runs_of_outermost(program, whole.tables)
+    if whole.part.bound[0] < math.inf or not 1 < len(runs) <= _MODES:
+        return whole.part
+    found, shares = [], []
+    for run in runs:
+        own = np.full(one.tables.shape[1], True)
+        own[retilt.outermost_cells(program)], own[run] = False, True
+        found.append(_cut(program, replace(one, tables=np.where(own, one.tables, -math.inf))))
+        shares.append(whole.probs[run].sum())
+    part = one.nothing(max(cut.part.bound[0] for cut in found))
+    if part.bound[0] == math.inf:
+        return part
+    share = np.array(shares) / np.sum(shares)
+    mean, probs = (np.tensordot(share, np.stack(x), 1) for x in zip(*[(c.marginals, c.probs) for c in found]))
+    for w, cut in zip(share, found):
+        away, other = cut.marginals - mean, cut.probs - probs
+        moved = one.v[:, 0] @ away + (0.0 if one.h is None else one.h[:, 0] @ other)
+        part.marginals[:, 0] += w * (cut.part.marginals[:, 0] + away * moved[:, None])
+        if one.counts:
+            part.counts[:, 0] += w * (cut.part.counts[:, 0] + other * moved[:, None])
+    return part
 
 
 def _centred(program: TreeProgram, batch: _Batch, odds: Float64) -> _Batch:

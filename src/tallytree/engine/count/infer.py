@@ -466,8 +466,14 @@ def root_log_beliefs(problem: Problem, set_id: int) -> Float64 | None:
 
 def program_log_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> Float64:
     """The same on a binary tree."""
+    return np.asarray(program_beliefs(program, nu, tables, messages=False).log_beliefs)
+
+
+def program_beliefs(program: TreeProgram, nu: Float64, tables: Float64, *, messages: bool = True) -> Answer:
+    """The answer of one pass on a binary tree, with its messages if these are wanted."""
     if nu.shape[0] == 0:
-        return np.zeros((0, program.table_total))
+        nothing = np.zeros(0)
+        return Answer(nothing, np.zeros(nu.shape), np.zeros((0, program.table_total)), nothing)
     if not native.present():
         schedule = schedule_for(program, tables)
         rows = Rows(nu, tables).full_tables
@@ -475,13 +481,13 @@ def program_log_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> F
             answer = sum_product(schedule, Direct(), nu, rows, beliefs=True)
             if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
                 answer = sum_product(schedule, LogSpace(), nu, rows, beliefs=True)
-        return np.asarray(answer.log_beliefs)
+        return answer
     exact = program.n_leaves <= thresholds.EXACT_TAILS or thresholds.extreme(nu)
     for kind in ("wide",) if exact else ("tiled", "wide"):
-        answer = native.tree_pass(program, nu, tables, kind, beliefs=True, messages=False)
+        answer = native.tree_pass(program, nu, tables, kind, beliefs=True, messages=messages)
         if kind == "wide" or np.all(answer.bound <= TOLERANCE):
             break
-    return np.asarray(answer.log_beliefs)
+    return answer
 
 
 def _tails_lost(log_beliefs: Float64) -> bool:
