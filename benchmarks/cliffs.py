@@ -5,13 +5,16 @@
     python benchmarks/cliffs.py --kind flat --verb product --size 20000
     python benchmarks/cliffs.py --kind path --input cauchy --all
     python benchmarks/cliffs.py --home torch --size 1000 100000
+    python benchmarks/cliffs.py --kind flat --store benchmarks/cliffs.json    # keep what was measured, part by part
+    python benchmarks/cliffs.py --store benchmarks/cliffs.json --write        # the site's table from all that is kept
 
 A cell is one verb of one model. Its price is processor time (on a GPU the time until the answer is there) in units of
 the usual price: the same verb of the same kind and size for standard normal log-odds and a usual potential, measured in
 the same process. The aims: every cell at most 10, growth at most D^1.15 from one size to the next. Cells beyond are
 printed, `--all` prints every cell, and the last line is the worst ratio of the run. Filters match beginnings of names.
 
-Cells run in a child that is ended when one takes longer than the limit: then the ratio is a lower bound, marked ">".
+Cells run in a child that is ended when one takes more processor time than the limit: then the ratio is a lower bound,
+marked ">".
 A new input is a row of `LOGITS` or `POTENTIALS`, a new kind a function in `KINDS`, a new verb a row of `VERBS`, a new
 home a class in `HOMES`. Verbs that the usual model does not offer, and impossible models, are left out; other errors
 are printed.
@@ -20,22 +23,28 @@ are printed.
 from __future__ import annotations
 
 import argparse
+import datetime
 import functools
 import math
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import tallytree as tt
+from cliff_tables import ABOVE, GROWTH, Store, write
 
-ABOVE, GROWTH = 10.0, 1.15
 SHORTEST = 2e-3  # seconds; quicker calls are timed in loops that take as long
 SIZES, QUICK_SIZES = (100, 1000, 10_000, 100_000), (1000, 20_000)
 LIMIT, QUICK_LIMIT = 60.0, 2.0  # seconds that one call may take
+SLOWDOWN = (
+    20.0  # wall-clock time that a child may take of the processor time that it may take, on a busy machine
+)
 NOTICEABLE = 5e-3  # growth is judged for calls that take longer than this
 
 Array = Any
@@ -622,8 +631,12 @@ class Cell:
         run = VERBS[self.verb].call(subject)
         return lambda: home.wait(run())
 
-    def seconds(self, budget: float) -> float:
-        """Least time of a call after the first one, which may fill caches and compile."""
+    def seconds(self, budget: float, limit: float = 0.0) -> float:
+        """Least time of a call after the first one, which may fill caches and compile.
+
+        A call that takes more processor time than the limit, if there is one, ends the process.
+        """
+        signal.setitimer(signal.ITIMER_PROF, limit)
         run, clock = self.call(), _home(self.home).clock
         start = clock()
         run()
@@ -631,6 +644,7 @@ class Cell:
         begun = time.perf_counter()
         for attempt in range(3):
             number = max(1, int(SHORTEST / max(found, 1e-7)))
+            signal.setitimer(signal.ITIMER_PROF, limit)
             start = clock()
             for _ in range(number):
                 run()
@@ -638,6 +652,7 @@ class Cell:
             found = now if attempt == 0 else min(found, now)
             if time.perf_counter() - begun > budget:
                 break
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
         return found
 
 
@@ -646,7 +661,7 @@ def _home(name: str) -> Any:
     return HOMES[name]()
 
 
-def _work(pipe: Any, cells: list[Cell]) -> None:
+def _work(pipe: Any, cells: list[Cell], limit: float) -> None:
     """A child: the usual price of an inference and of the verb, then every cell as it is done."""
     import warnings
 
@@ -660,12 +675,17 @@ def _work(pipe: Any, cells: list[Cell]) -> None:
     pipe.send((Cell(usual.home, usual.kind, "marginals", usual.size, *USUAL).seconds(0.1), usual_price))
     for cell in cells:
         try:
-            pipe.send(cell.seconds(0.1))
+            pipe.send(cell.seconds(0.1, _patience(limit, usual_price)))
         except tt.InfeasibleError:
             pipe.send(math.nan)
         except Exception as error:  # a cell that fails must not take the others with it
             print(f"{cell}: {type(error).__name__}: {str(error)[:200]}", flush=True)
             pipe.send(math.nan)
+
+
+def _patience(limit: float, usual: float) -> float:
+    """Processor time that a call may take: long enough to see whether it is above the aim."""
+    return limit + 1.2 * ABOVE * usual
 
 
 class Price(NamedTuple):
@@ -680,7 +700,7 @@ def priced(cells: list[Cell], limit: float) -> Iterator[tuple[Cell, Price, float
     left = list(cells)
     while left:
         ours, theirs = context.Pipe(duplex=False)
-        child = context.Process(target=_work, args=(theirs, left), daemon=True)
+        child = context.Process(target=_work, args=(theirs, left, limit), daemon=True)
         child.start()
         theirs.close()
         try:
@@ -691,19 +711,23 @@ def priced(cells: list[Cell], limit: float) -> Iterator[tuple[Cell, Price, float
                 return
             inference, usual = prices
             while left:
-                patience = limit + 12 * usual  # the first call and those that repeat it
-                began = time.perf_counter()
-                if not ours.poll(patience):
-                    waited = time.perf_counter() - began
-                    yield left.pop(0), Price(waited, waited / usual, exact=False), usual, inference
+                patience = _patience(limit, usual)
+                if not ours.poll(SLOWDOWN * patience):  # on a GPU, or asleep
+                    yield left.pop(0), Price(patience, patience / usual, exact=False), usual, inference
                     break
                 found = ours.recv()
                 cell = left.pop(0)
                 if not math.isnan(found):
                     yield cell, Price(found, found / usual, exact=True), usual, inference
-        except EOFError:  # the child died: out of memory, or a fault
-            if left:
+        except EOFError:  # the call took too long; or the child died: out of memory, or a fault
+            child.join()
+            if not left:
+                return
+            if child.exitcode != -signal.SIGPROF:
                 yield left.pop(0), Price(math.inf, math.inf, exact=False), math.nan, math.nan
+            else:
+                patience = _patience(limit, usual)
+                yield left.pop(0), Price(patience, patience / usual, exact=False), usual, inference
         finally:
             child.kill()
             child.join()
@@ -726,6 +750,7 @@ def sweep(options: argparse.Namespace) -> float:
     kinds = chosen(QUICK_KINDS if options.quick and not options.kind else KINDS, options.kind)
     sizes = options.size or (QUICK_SIZES if options.quick else SIZES)
     limit = options.limit or (QUICK_LIMIT if options.quick else LIMIT)
+    store = None if options.store is None else Store(options.store)
     worst, count, deadline = 0.0, 0, time.perf_counter() + (options.seconds or math.inf)
     for home in chosen(HOMES, options.home or ["numpy"]):
         for kind in kinds:
@@ -736,12 +761,17 @@ def sweep(options: argparse.Namespace) -> float:
                         print(f"stopped after {options.seconds:.0f} s before {home} {kind} {verb} {size}")
                         return worst
                     cells = [Cell(home, kind, verb, size, *i) for i in inputs]
+                    part, found = {"home": home, "kind": kind, "verb": verb, "size": size}, []
                     for cell, price, usual, inference in priced(cells, limit):
                         count += 1
                         worst = max(worst, price.ratio)
                         growth = _growth(before, cell, price)
                         if options.all or price.ratio > ABOVE or growth > GROWTH:
                             _show(cell, price, usual, inference, growth)
+                        found.append((f"{cell.logits}, {cell.potential}", price, growth))
+                    if store is not None and found:
+                        date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+                        store.put({**part, "inputs": len(inputs), "date": date, "usual": usual}, found)
     print(f"{count} cells")
     return worst
 
@@ -781,8 +811,16 @@ def main() -> None:
     parser.add_argument("--limit", type=float, help="seconds that one call may take")
     parser.add_argument("--seconds", type=float, help="stop after so many seconds")
     parser.add_argument("--all", action="store_true", help="print every cell")
+    parser.add_argument(
+        "--store", type=Path, metavar="FILE", help="put what was measured there, part by part"
+    )
+    parser.add_argument("--write", action="store_true", help="measure nothing: the site's table from --store")
     parser.add_argument("--most", type=float, help="fail if the worst ratio is above this")
     options = parser.parse_args()
+    if options.write:
+        if options.store is None:
+            parser.error("--write needs --store FILE, which has what was measured")
+        return write(Store(options.store).parts)
     start = time.perf_counter()
     worst = sweep(options)
     print(f"{time.perf_counter() - start:.0f} s; the worst ratio is {worst:.1f}")

@@ -1,0 +1,144 @@
+"""What a sweep for cliffs left behind: a file that grows run by run, and the table of the site made from it.
+
+``python benchmarks/cliffs.py --store FILE`` puts every verb of a kind, home and size into the file when it is done, in
+the place of what an earlier run had there; ``python benchmarks/cliffs.py --store FILE --write`` writes the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from machine import describe
+
+TABLE = Path(__file__).resolve().parents[1] / "docs" / "cliff_table.md"
+SAME = ("home", "kind", "verb", "size")  # what a part of the sweep is
+ABOVE, GROWTH = 10.0, 1.15
+
+
+class Reason(NamedTuple):
+    """Why cells are above ten: homes, kinds, verbs and inputs whose names begin so; nothing is everything."""
+
+    why: str
+    homes: tuple[str, ...] = ("",)
+    kinds: tuple[str, ...] = ("",)
+    verbs: tuple[str, ...] = ("",)
+    inputs: tuple[str, ...] = ("",)  # parts of the names of log-odds and potentials
+
+    def holds(self, part: dict[str, Any], cell: dict[str, Any]) -> bool:
+        names = (part["home"], self.homes), (part["kind"], self.kinds), (part["verb"], self.verbs)
+        named = all(any(name.startswith(w) for w in wanted) for name, wanted in names)
+        return named and any(w in cell["input"] for w in self.inputs)
+
+
+REASONS: tuple[Reason, ...] = ()
+UNKNOWN = "not looked into"
+
+
+class Store:
+    """The parts of a sweep that have been run, in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.parts: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+
+    def put(self, part: dict[str, Any], cells: Iterable[tuple[str, Any, float]]) -> None:
+        """One verb of one kind, home and size: inputs with their prices and growths."""
+        rows = [
+            {
+                "input": name,
+                "ratio": round(price.ratio, 1),
+                "exact": price.exact,
+                "growth": round(max(growth, 0.0), 2),
+            }
+            for name, price, growth in cells
+        ]
+        kept = [r for r in rows if r["ratio"] > ABOVE or r["growth"] > GROWTH]
+        about = describe()
+        part = {
+            **part,
+            "cells": len(rows),
+            "tallytree": about["tallytree"],
+            "load": about["load"],
+            "above": kept,
+        }
+        self.parts = [p for p in self.parts if any(p[name] != part[name] for name in SAME)] + [part]
+        text = ",\n".join(json.dumps(p) for p in sorted(self.parts, key=lambda p: [str(p[s]) for s in SAME]))
+        self.path.write_text(f"[\n{text}\n]\n")
+
+
+def write(parts: list[dict[str, Any]], path: Path = TABLE) -> None:
+    """The table of what is above ten times the usual price, and what was run."""
+    path.write_text("\n\n".join([_in_words(parts), _table(parts), _growth(parts)]) + "\n", encoding="utf-8")
+
+
+def _above(parts: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    return [(p, c) for p in parts for c in p["above"] if c["ratio"] > ABOVE]
+
+
+def _in_words(parts: list[dict[str, Any]]) -> str:
+    about, above = describe(), _above(parts)
+    dates, versions = sorted({p["date"] for p in parts}), sorted({p["tallytree"] for p in parts})
+    cells = sum(p["cells"] for p in parts)
+    worst = max(above, key=lambda pc: float(pc[1]["ratio"]), default=None)
+    sizes = Counter[tuple[str, int, int]]()
+    for p in parts:
+        sizes[p["home"], p["size"], p["inputs"]] += p["cells"]
+    which = "; ".join(
+        f"{home}, {size:,} variables, {inputs} inputs: {number:,} cells"
+        for (home, size, inputs), number in sorted(sizes.items())
+    )
+    text = (
+        f"Measured from {dates[0]} to {dates[-1]} on {about['cores']} cores ({about['processor']}, {about['system']}) "
+        f"with tallytree {', '.join(versions)}; load averages were {min(p['load'] for p in parts)} to "
+        f"{max(p['load'] for p in parts)}, and the prices are processor times. {cells:,} cells were priced: {which}. "
+        f"{len(above)} of them are above ten times the usual price."
+    )
+    if worst is None:
+        return text
+    p, c = worst
+    return (
+        f"{text} The worst is {_times(c)}: {p['verb']} of {p['kind']}, {p['size']:,} variables, {c['input']}."
+    )
+
+
+def _times(cell: dict[str, Any]) -> str:
+    return f"{'' if cell['exact'] else 'more than '}{cell['ratio']:.3g} times"
+
+
+def reason_of(part: dict[str, Any], cell: dict[str, Any]) -> str:
+    """The first reason that holds."""
+    return next((r.why for r in REASONS if r.holds(part, cell)), UNKNOWN)
+
+
+def _table(parts: list[dict[str, Any]]) -> str:
+    groups: dict[tuple[str, str, str, str], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    for p, c in _above(parts):
+        groups.setdefault((reason_of(p, c), p["home"], p["kind"], ""), []).append((p, c))
+    lines = ["| model | answers | cells | worst | where | why |", "| --- | --- | --- | --- | --- | --- |"]
+    ordered = sorted(groups.items(), key=lambda kv: -max(c["ratio"] for _, c in kv[1]))
+    for (why, home, kind, _), found in ordered:
+        p, c = max(found, key=lambda pc: float(pc[1]["ratio"]))
+        verbs = ", ".join(dict.fromkeys(q["verb"] for q, _ in found))
+        where = f"{p['verb']}, {p['size']:,} variables, {c['input']}"
+        model = kind if home == "numpy" else f"{kind} ({home})"
+        lines.append(f"| {model} | {verbs} | {len(found)} | {_times(c)} | {where} | {why} |")
+    return "\n".join(lines)
+
+
+def _growth(parts: list[dict[str, Any]]) -> str:
+    grown = [(p, c) for p in parts for c in p["above"] if c["growth"] > GROWTH]
+    if not grown:
+        return f"No price grows faster than D^{GROWTH}."
+    hidden = [pc for pc in grown if pc[1]["ratio"] <= ABOVE]
+    p, c = max(grown, key=lambda pc: float(pc[1]["growth"]))
+    by_kind = Counter(f"{q['kind']} ({q['verb']})" for q, _ in hidden)
+    most = ", ".join(f"{name} {number}" for name, number in by_kind.most_common(12))
+    return (
+        f"{len(grown)} cells that take longer than 5 ms grow faster than D^{GROWTH} from one size to the next, "
+        f"{len(hidden)} of them below ten times the usual price (most of these: {most}). The fastest is "
+        f"D^{c['growth']}: {p['verb']} of {p['kind']}, {p['size']:,} variables, {c['input']}."
+    )
