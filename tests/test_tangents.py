@@ -228,10 +228,11 @@ def _total(n, kind):
         "between": tt.between(n // 4, n // 3),
         "convex": 1e-2 * (c - n / 3) ** 2,
         "spike": np.where(c == n - 3, 2.0 * n, 0.0),
+        "far below": tt.poisson(n / 20),
     }[kind]
 
 
-@pytest.mark.parametrize("kind", ["exactly", "between", "convex", "spike"])
+@pytest.mark.parametrize("kind", ["exactly", "between", "convex", "spike", "far below"])
 @pytest.mark.parametrize("along", ["ones", "random", "zero"])
 def test_products_of_blocks_and_a_total_agree_with_logarithms(kind, along):
     # Counts that no configuration reaches are left out, and what all variables have in common moves into the table.

@@ -196,14 +196,14 @@ def _climbed(rungs: list[Callable[[_Batch], _Part]], batch: _Batch) -> _Part:
 
 
 def _rungs(program: TreeProgram) -> list[Callable[[_Batch], _Part]]:
-    """Plain, under the posterior's tilt, cut to its counts, by direct merges, with an exponent for every number."""
-    direct = partial(_tree_rung, direct=True)
+    """Plain, under the posterior's tilt, by direct merges or cut to its counts, with an exponent for every number."""
+    third = _cut_rung if program.n_leaves >= thresholds.CUT_WORTH else partial(_tree_rung, direct=True)
 
     def last(batch: _Batch) -> _Part:
         times, work = len(batch) * max(1, len(batch.v)), partial(_array_nested, program, batch)
         return infer.announced(program, times, TANGENT, "A derivative", work)
 
-    return [*(partial(rung, program) for rung in (_tree_rung, _tilted_rung, _cut_rung, direct)), last]
+    return [*(partial(rung, program) for rung in (_tree_rung, _tilted_rung, third)), last]
 
 
 def _flat_rung(batch: _Batch) -> _Part:
@@ -267,10 +267,8 @@ def _tilted_rung(program: TreeProgram, batch: _Batch) -> _Part:
 
 
 def _cut_rung(program: TreeProgram, batch: _Batch) -> _Part:
-    """Only with the counts and states that matter, each set under a tilt of its own, where that is worth it."""
+    """Only with the counts and states that matter, each set under a tilt of its own."""
     part = batch.nothing(math.inf)
-    if program.n_leaves < thresholds.CUT_WORTH:
-        return part
     if not len(batch.v):
         beliefs = infer.program_log_beliefs(program, batch.nu, batch.tables)
         return part._replace(probs=_normalised(beliefs, program), bound=np.zeros(len(batch)))
@@ -285,8 +283,14 @@ class _Cut(NamedTuple):
 
     marginals: Float64
     probs: Float64
-    tables: Float64
+    batch: _Batch
     part: _Part
+
+    def surer(self, program: TreeProgram) -> _Cut:
+        """By direct merges, if transforms lose too much."""
+        if self.part.bound[0] < math.inf:
+            return self
+        return self._replace(part=_tree_rung(program, self.batch, direct=True))
 
 
 def _cut(program: TreeProgram, one: _Batch) -> _Cut:
@@ -297,10 +301,10 @@ def _cut(program: TreeProgram, one: _Batch) -> _Cut:
     open_sets = np.add.reduceat(possible, program.set_offset[:-1], dtype=np.int64) > 1
     moves = possible & np.repeat(open_sets, np.diff(program.set_offset))
     still = not v.any() and (one.h is None or not one.h[..., moves].any())
-    part = one.nothing() if still else _tree_rung(program, replace(one, nu=nu, tables=tables, v=v))
-    return _Cut(
-        expit(posterior(one.nu, solution.messages))[0], _normalised(beliefs, program)[0], tables[0], part
-    )
+    batch = replace(one, nu=nu, tables=tables, v=v)
+    part = one.nothing() if still else _tree_rung(program, batch)
+    marginals = expit(posterior(one.nu, solution.messages))
+    return _Cut(marginals[0], _normalised(beliefs, program)[0], batch, part)
 
 
 def _by_modes(program: TreeProgram, one: _Batch) -> _Part:
@@ -309,14 +313,14 @@ def _by_modes(program: TreeProgram, one: _Batch) -> _Part:
     A covariance is the mean of those of the places and the covariance of their means.
     """
     whole = _cut(program, one)
-    runs = retilt.runs_of_outermost(program, whole.tables)
+    runs = retilt.runs_of_outermost(program, whole.batch.tables[0])
     if whole.part.bound[0] < math.inf or not 1 < len(runs) <= _MODES:
-        return whole.part
+        return whole.surer(program).part
     found, shares = [], []
     for run in runs:
         own = np.full(one.tables.shape[1], True)
         own[retilt.outermost_cells(program)], own[run] = False, True
-        found.append(_cut(program, replace(one, tables=np.where(own, one.tables, -math.inf))))
+        found.append(_cut(program, replace(one, tables=np.where(own, one.tables, -math.inf))).surer(program))
         shares.append(whole.probs[run].sum())
     part = one.nothing(max(cut.part.bound[0] for cut in found))
     if part.bound[0] == math.inf:
