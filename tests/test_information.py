@@ -243,3 +243,18 @@ def test_an_integral_whose_end_is_known_overlooks_no_far_mode(far, sure):
     assert (change[0] <= 1e-11 * found[0]) == sure
     assert not sure or found[0] == pytest.approx(1.01e-6, rel=1e-11)
     assert len(asked) <= (3 if far == 2 else 127)
+
+
+@pytest.mark.parametrize("groups", ["flat", "nested"])
+@pytest.mark.parametrize("kind", ["exactly n", "decided"])
+def test_entropies_of_decided_models_need_no_count_distribution(kind, groups, monkeypatch):
+    def never(_):
+        raise AssertionError("a slower way was taken")
+
+    monkeypatch.setattr(information, "_from_distributions", never)
+    n, rng = 120, np.random.default_rng(3)
+    logits = rng.normal(size=n) if kind == "exactly n" else 1e4 * (rng.permutation(n) - 0.3)
+    total = tt.exactly(n if kind == "exactly n" else 40)
+    inner = [tt.Group(range(60), tt.between(10, 60))] if groups == "nested" else []
+    model = tt.CountModel(logits, [*inner, tt.Group(None, total)])
+    assert 0.0 <= model.entropy <= 1e-15

@@ -67,19 +67,25 @@ def integral(values: Callable[[float], Float64], end: Float64 | None = None) -> 
 def entropy_of(solver: Any) -> tuple[Float64, Float64]:
     """H of every model of a solved count problem in nats, and an estimate of its error, (B,) each.
 
-    From expectations; where these lose digits the same under a tilt; then from count distributions with relative
-    accuracy; at last from terms that are not negative. Models that climb do so without the others.
+    From expectations; where these lose digits but every variable is decided, from those alone; or under a tilt; then
+    from count distributions with relative accuracy; at last from terms that are not negative. Models that climb do so
+    without the others.
     """
+    least = SMALL if pairs_of_counts(solver.problem.tree.program) > thresholds.SHORT_WALK else NOTHING
 
     def failed(value: Float64, error: Float64) -> Any:
-        large = pairs_of_counts(solver.problem.tree.program) > thresholds.SHORT_WALK
-        return np.flatnonzero(~(error <= np.maximum(CERTIFIED * value, SMALL if large else NOTHING)))
+        return np.flatnonzero(~(error <= np.maximum(CERTIFIED * value, least)))
 
     def part(rows: Any) -> Any:
         return solver if len(rows) == len(value) else type(solver)(solver.problem.take(rows), solver.method)
 
     value, error = _from_expectations(solver)
     rows = failed(value, error)
+    if len(rows):
+        most = _entropy_if_independent(solver.odds()[rows])
+        decided = most <= least
+        value[rows[decided]] = error[rows[decided]] = most[decided]
+        rows = rows[~decided]
     if len(rows) and solver.problem.tree.family.n_sets:
         tilted, doubt = _under_tilt(part(rows))
         better = doubt < error[rows]
@@ -90,6 +96,13 @@ def entropy_of(solver: Any) -> tuple[Float64, Float64]:
         value[rows] = _from_distributions(part(rows))
         error[rows] = np.maximum(ENOUGH * value[rows], NOTHING)
     return np.maximum(value, 0.0), error  # within its error, and never below 0
+
+
+def _entropy_if_independent(odds: Float64) -> Float64:
+    """The sum (B,) of the entropies of all variables, (B, D), which no dependence makes larger."""
+    away = np.abs(odds)
+    rest = np.exp(-away)
+    return np.asarray((np.log1p(rest) + np.where(rest > 0.0, away, 0.0) * rest / (1.0 + rest)).sum(-1))
 
 
 def _under_tilt(solver: Any) -> tuple[Float64, Float64]:
