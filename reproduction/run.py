@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tallytree._progress import Progress
+from tallytree._progress import Progress, Report
 from tallytree.errors import ParameterError, TallyTreeError
 
 from . import bags, care, claim, figures, image_figures, images, matching, runtime
@@ -27,7 +27,9 @@ from .store import Store, prepare, write_whole
 class _Run:
     """Where results go, and with what."""
 
-    def __init__(self, out: Path, sizes: Sizes, seed: int, jobs: int, folder: Any, shown: bool) -> None:
+    def __init__(
+        self, out: Path, sizes: Sizes, seed: int, jobs: int, folder: Any, shown: bool | Report
+    ) -> None:
         self.out, self.sizes, self.seed, self.jobs = out, sizes, seed, jobs
         self.folder, self.shown = folder, shown
 
@@ -52,7 +54,7 @@ def reproduce(
     seed: int = 0,
     jobs: int = 1,
     data: str | os.PathLike[str] | None = None,
-    progress: bool = False,
+    progress: bool | Report = False,
 ) -> list[Claim]:
     """Run experiments of section 6 and write ``report.html``, ``figures/`` and ``tables/`` into a folder.
 
@@ -70,8 +72,8 @@ def reproduce(
         Processes for what does not measure time.
     data : path, optional
         Folder with the data sets; default that named by ``TALLYTREE_DATA``.
-    progress : bool
-        Whether to show progress on standard error.
+    progress : bool or callable
+        Show the finished steps, or a function that is told of them.
 
     Returns
     -------

@@ -165,5 +165,5 @@ def test_few_and_many_chains_have_the_same_law(columns):
 
 def test_samples_show_how_far_they_are():
     seen: list[int] = []
-    small().sample(3, rng=0, burn_in=4, thin=2, chains=1, progress=lambda step, _: seen.append(step))
+    small().sample(3, rng=0, burn_in=4, thin=2, chains=1, progress=lambda stage: seen.append(stage.done))
     assert seen == list(range(1, 4 + 6 + 1))

@@ -151,8 +151,8 @@ def test_chains_are_reproducible_and_interruptible():
     np.testing.assert_array_equal(a, b)
     assert problem.sample(0).shape == (0, 4, 6)
 
-    def stop(iteration, _):
-        if iteration == 3:
+    def stop(stage):
+        if stage.done == 20 + 3:  # after those that are thrown away
             raise KeyboardInterrupt
 
     found = problem.gibbs_marginals(sweeps=100, rng=0, progress=stop)

@@ -262,7 +262,7 @@ def test_interrupted_bounds_are_bounds():
     rng = np.random.default_rng(8)
     graph, log_z, _, best = random_grid(rng, (3, 4), any_table)
 
-    def stop(iteration, residual):
+    def stop(_):
         raise KeyboardInterrupt
 
     found = holder_bound(graph, progress=stop)

@@ -314,10 +314,16 @@ def test_the_cluster_of_the_page_with_groups_gives_lazy_answers(client, tmp_path
     dd = pytest.importorskip("dask.dataframe")
     counts = {"north": tt.exactly(40), "south": tt.exactly(80), "west": tt.exactly(3)}
     settings = {"groups": "store", "group_potential": counts, "scratch": tmp_path, "scheduler": client}
-    model = tt.ChunkedCountModel(dd.read_parquet(tmp_path / "rows"), column="logit", **settings)
+    (tmp_path / "pids").mkdir()
+    rows = dd.read_parquet(tmp_path / "rows")
+    rows = rows.map_partitions(_slow_block, str(tmp_path / "pids"), meta=table.iloc[:0])
+    model = tt.ChunkedCountModel(rows, column="logit", **settings)
     lazy = model.marginals()
-    assert not [path for path in tmp_path.iterdir() if path.name != "rows"]
+    assert {path.name for path in tmp_path.iterdir()} == {"rows", "pids"}
     found = client.compute(lazy).result(timeout=120).to_numpy()
+    working = {int(path.stem) for path in (tmp_path / "pids").iterdir()} - {os.getpid()}
+    assert working == {info["pid"] for info in client.run(lambda: {"pid": os.getpid()}).values()}
+    assert len(working) == 2
     for store, potential in counts.items():
         inside = (table["store"] == store).to_numpy()
         wanted = tt.CountModel(LOGITS[:900][inside], potential).marginals

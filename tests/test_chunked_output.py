@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import subprocess
@@ -320,3 +321,93 @@ def test_progress_shows_the_remaining_time(tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr().err
     assert "marginals: 100%" in shown
     assert "variables/s" in shown
+
+
+def answers(kind, folder, progress):
+    """Bytes of the answers of a model over files; every pass of it tells its chunks."""
+    options = {"chunk_size": 700, "workers": 1, "progress": progress, "scratch": folder / "scratch"}
+    if kind == "events":
+        found = tt.ChunkedPoissonBinomial(logits=folder / "x.npy", **options)
+        return np.array([found.std(), found.logpmf(1900)]).tobytes()
+    groups = (
+        {}
+        if kind in ("flat", "sharp")
+        else {"groups": folder / f"{kind}.npy", "group_potential": tt.at_most(40)}
+    )
+    potential = None if kind == "alone" else tt.gaussian(1200, 0.1) if kind == "sharp" else tt.exactly(1200)
+    found = tt.ChunkedCountModel(folder / "x.npy", potential, **options, **groups)
+    out = folder / f"{kind}-out.npy"
+    found.marginals(out=out, overwrite=out.exists())
+    told = np.array([found.log_partition, found.error_bound]).tobytes()
+    if kind == "flat":
+        told += (
+            np.concatenate(list(found.mode())).tobytes() + np.concatenate(list(found.sample(rng=1))).tobytes()
+        )
+    return told + out.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["flat", "sharp", "events", "alone", "sorted", "scattered"])
+def test_an_interrupt_of_any_pass_loses_one_chunk(kind, tmp_path):
+    rng = np.random.default_rng(3)
+    np.save(tmp_path / "x.npy", rng.normal(size=4000))
+    ids = np.sort(rng.integers(0, 50, 4000))
+    for name, order in (("sorted", ids), ("alone", ids), ("scattered", rng.permutation(ids))):
+        np.save(tmp_path / f"{name}.npy", order)
+    (tmp_path / "scratch").mkdir()
+    whole = []
+    wanted = answers(kind, tmp_path, whole.append)
+    gc.collect()
+    assert list((tmp_path / "scratch").iterdir()) == []
+    (tmp_path / f"{kind}-out.npy").unlink(missing_ok=True)
+    writing = [i for i, stage in enumerate(whole) if stage.work == "marginals"]
+    for stop in range(2, writing[-1] if writing else len(whole), 3):  # before the output is complete
+        first, rest = [], []
+
+        def interrupt(stage, stop=stop, first=first):
+            first.append(stage)
+            if len(first) == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            answers(kind, tmp_path, interrupt)
+        gc.collect()
+        assert answers(kind, tmp_path, rest.append) == wanted
+        gc.collect()
+        assert len(first) + len(rest) <= len(whole) + 1
+        assert list((tmp_path / "scratch").iterdir()) == []
+        (tmp_path / f"{kind}-out.npy").unlink(missing_ok=True)
+
+
+def test_results_of_other_files_models_and_users_are_not_taken_up(tmp_path, monkeypatch):
+    values = np.random.default_rng(3).normal(size=4000)
+    np.save(tmp_path / "x.npy", values)
+
+    def model(k, progress=False, file="x.npy"):
+        options = {"chunk_size": 700, "workers": 1, "progress": progress, "scratch": tmp_path}
+        return tt.ChunkedCountModel(tmp_path / file, tt.exactly(k), **options)
+
+    def interrupt(stage):
+        if stage.done > 2000:
+            raise KeyboardInterrupt
+
+    def cut():
+        with pytest.raises(KeyboardInterrupt):
+            _ = model(1200, interrupt).log_partition
+        gc.collect()
+
+    cut()
+    seen = []
+    exact = tt.CountModel(values, tt.exactly(1200)).log_partition
+    assert model(1200, seen.append).log_partition == pytest.approx(exact, rel=1e-13)
+    assert seen[0].done == 2100 + 700  # two chunks were kept, and the one of which the function heard
+    gc.collect()
+    cut()
+    np.save(tmp_path / "x.npy", values + 1.0)
+    exact = tt.CountModel(values + 1.0, tt.exactly(1200)).log_partition
+    assert model(1200).log_partition == pytest.approx(exact, rel=1e-13)
+    gc.collect()
+    cut()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    seen = []
+    assert model(1200, seen.append).log_partition == pytest.approx(exact, rel=1e-13)
+    assert seen[0].done == 700

@@ -219,7 +219,7 @@ def test_memory_does_not_grow_with_the_file() -> None:
 def test_an_interrupted_command_goes_on(
     stop: int, good: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tallytree.chunked.passes import Passes
+    from tallytree._progress import Progress
     from tallytree.cli import main
     from tallytree.cli.arrow import ArrowTable
 
@@ -227,22 +227,22 @@ def test_an_interrupted_command_goes_on(
     logits, halls = rng.normal(size=300), rng.integers(0, 7, 300)
     write("in.csv", ["logit", "hall"], zip(logits.tolist(), halls.tolist()))
     monkeypatch.setattr("tallytree.chunked.source.CHUNK", 60)
-    steps, noted = [0], Passes._noted
+    steps, advance = [0], Progress.advance
 
-    def count(self: Passes, bar: object, found: object) -> object:
-        steps[0] += 1
+    def count(self: Progress, amount: int = 1, *, earlier: bool = False) -> None:
+        steps[0] += self._unit == "variables" and not earlier  # chunks of passes
         if steps[0] == stop:
             raise KeyboardInterrupt
-        return noted(self, bar, found)  # type: ignore[arg-type]
+        advance(self, amount, earlier=earlier)
 
     columns_read: list[str] = []
     parts_of = ArrowTable._parts
 
-    def read(self: ArrowTable, name: str) -> Iterator[object]:
+    def read(self: ArrowTable, name: str, group: int) -> Iterator[object]:
         columns_read.append(name)
-        yield from parts_of(self, name)
+        yield from parts_of(self, name, group)
 
-    monkeypatch.setattr(Passes, "_noted", count)
+    monkeypatch.setattr(Progress, "advance", count)
     monkeypatch.setattr(ArrowTable, "_parts", read)
     words = [
         "infer",
@@ -258,7 +258,7 @@ def test_an_interrupted_command_goes_on(
     assert main(words) == 130
     assert "the same command goes on where it was" in capsys.readouterr().err
     assert columns_read == ["logit", "hall"]
-    stop, steps[0] = 0, 0
+    stop, steps[0] = -1, 0
     good(*words)
     assert columns_read == ["logit", "hall"]  # what has been read is not read again
     taken = steps[0]
@@ -269,3 +269,66 @@ def test_an_interrupted_command_goes_on(
     steps[0] = 0
     good(*words, "--force")
     assert taken < steps[0]
+
+
+@pytest.mark.parametrize("stop", [1, 3, 5, 8])
+def test_a_column_that_was_cut_goes_on_at_its_row_group(
+    stop: int, good: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tallytree.cli import main
+    from tallytree.cli.arrow import ArrowTable
+
+    rng = np.random.default_rng(0)
+    halls = np.array([f"hall {i}" for i in range(40)])[np.sort(rng.integers(0, 40, 500))]
+    pq.write_table(pa.table({"logit": rng.normal(size=500), "hall": halls}), "in.parquet", row_group_size=100)
+    words = ["infer", "in.parquet", "--group-count", "hall", "at_most:4", "--stream", "--output"]
+    monkeypatch.setattr("tallytree.cli.arrow._ROWS", 100)
+    good(*words, "whole.parquet")
+    parts_of, read = ArrowTable._parts, [0]
+
+    def cut(self: ArrowTable, name: str, group: int) -> Iterator[object]:
+        for part in parts_of(self, name, group):
+            read[0] += 1
+            if read[0] == stop:
+                raise KeyboardInterrupt
+            yield part
+
+    monkeypatch.setattr(ArrowTable, "_parts", cut)
+    assert main([*words, "out.parquet"]) == 130
+    assert "goes on where it was" in capsys.readouterr().err
+    (folder,) = Path().glob(".out.parquet.*")
+    for labels in folder.glob("*.labels"):  # as if the process had been killed while it wrote
+        labels.write_bytes(labels.read_bytes() + b'"hal')
+    for column in folder.glob("*.partial"):
+        column.write_bytes(column.read_bytes() + b"half")
+    stop = -1
+    good(*words, "out.parquet")
+    assert read[0] <= 2 * 5 + 1  # every row group of both columns once, but for the one that was cut
+    assert Path("out.parquet").read_bytes() == Path("whole.parquet").read_bytes()
+    assert not list(Path().glob(".out*"))
+
+
+def test_how_far_columns_and_the_output_are_is_shown_on_a_terminal(
+    good: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tqdm")
+    write("in.csv", ["logit", "hall"], [(0.5, i % 3) for i in range(30)])
+    words = ["infer", "in.csv", "--group-count", "hall", "exactly:5", "--stream", "--output", "out.csv"]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    from tallytree.cli import main
+
+    assert main(words) == 0
+    shown = capsys.readouterr().err
+    for what in ("reading logit", "reading hall", "groups", "marginals", "posterior_logits", "writing"):
+        assert f"\r{what}: " in shown
+    assert main([*words, "--quiet", "--force"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_column_that_is_only_named_is_not_said_twice(good: Run) -> None:
+    write("in.csv", ["logit", "hall"], [(0.5, i % 3) for i in range(30)])
+    write("counts.csv", ["group", "count"], [(0, 1), (1, 2), (2, 3)])
+    shown = good("infer", "in.csv", "--group", "hall", "--group-counts", "hall", "counts.csv")
+    assert "exactly its count in counts.csv" in shown
+    assert "uniform" not in shown
+    assert "uniform" in good("infer", "in.csv", "--group", "hall")

@@ -127,7 +127,7 @@ def test_batches_weights_and_warm_start():
     weighted = learn.fit(truth, values, weights=counts, l2=0.01)
     np.testing.assert_allclose(whole.model.log_prob(ALL), weighted.model.log_prob(ALL), atol=1e-6)
     steps = []
-    again = learn.fit(whole.model, rows, l2=0.0, tol=1e-4, progress=lambda *now: steps.append(now))
+    again = learn.fit(whole.model, rows, l2=0.0, tol=1e-4, progress=steps.append)
     cold = learn.fit(random_model(11), rows, l2=0.0, tol=1e-4)
     assert again.n_iterations <= cold.n_iterations
     assert len(steps) == again.n_iterations

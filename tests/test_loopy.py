@@ -223,8 +223,8 @@ def test_marginals_meet_the_counts_in_expectation():
 def test_interrupted_runs_keep_their_state_and_resume():
     graph = example()
 
-    def stop(iteration, change):
-        if iteration == 4:
+    def stop(stage):
+        if stage.done == 4:
             raise KeyboardInterrupt
 
     first = tt.loopy_bp(graph, accelerate=False, progress=stop)
@@ -257,9 +257,9 @@ def test_progress_is_shown_when_asked(capsys, monkeypatch):
     tt.loopy_bp(example())
     assert capsys.readouterr().err == ""
     seen = []
-    result = tt.loopy_bp(example(), progress=lambda i, change: seen.append((i, change)))
-    assert [i for i, _ in seen] == list(range(1, result.iterations + 1))
-    assert [c for _, c in seen] == result.trace.tolist()
+    result = tt.loopy_bp(example(), progress=seen.append)
+    assert [stage.done for stage in seen] == list(range(1, result.iterations + 1))
+    assert [stage.numbers["change"] for stage in seen] == result.trace.tolist()
 
 
 def test_progress_uses_tqdm_where_somebody_looks(monkeypatch):

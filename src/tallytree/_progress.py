@@ -1,4 +1,4 @@
-"""Progress of long work, told to a function or shown on standard error.
+"""Progress of long work, told to a function or shown on standard error: the argument `progress`, everywhere the same.
 
 Where somebody looks (a terminal or a notebook) and tqdm is installed, there is a bar with the remaining time;
 elsewhere a line of text every few seconds and one at the end.
@@ -6,45 +6,59 @@ elsewhere a line of text every few seconds and one at the end.
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from . import checks
 from .errors import ParameterError
 
-Report = Callable[..., Any]  # takes the number of the step, and what else the work has to tell
-
 _INTERVAL = 2.0  # seconds between lines of text
 
 
-def check_progress(progress: Any, numbers: str) -> bool | Report:
-    """What users pass as `progress`; `numbers` are those that a function gets."""
+class Stage(NamedTuple):
+    """How far work is: ``done`` of ``total`` units, and numbers by their names; what a function of the user is told."""
+
+    work: str
+    done: int
+    total: int
+    unit: str
+    numbers: dict[str, float]
+
+
+Report = Callable[[Stage], Any]
+
+
+def check_progress(progress: Any) -> bool | Report:
+    """What users pass as `progress`."""
     if isinstance(progress, (bool, np.bool_)):
         return bool(progress)
     if not callable(progress):
         raise ParameterError(
-            f"`progress` must be True, False or a function of {numbers}; {checks.describe(progress)} arrived."
+            "`progress` must be True, False or a function of one argument, which has `work`, `done`, `total`, `unit` "
+            f"and `numbers`; {checks.describe(progress)} arrived."
         )
     return progress  # type: ignore[no-any-return]
 
 
 class Progress:
-    """Counts what is finished; `wanted` is False (silent), True (shown) or a function that is told.
+    """Counts what is finished; `progress` is False (silent), True (shown) or a function that is told.
 
-    `earlier` of the `total` were finished in an earlier run.
+    `earlier` of the `total` were finished in an earlier run; a total of 0 is not known.
     """
 
+    interrupted = False
+
     def __init__(
-        self, label: str, total: int, wanted: bool | Report, unit: str = "steps", earlier: int = 0
+        self, label: str, total: int, progress: bool | Report, unit: str = "steps", earlier: int = 0
     ) -> None:
         self._label, self._total, self._unit = label, total, unit
-        self._report = wanted if callable(wanted) else None
+        wanted = check_progress(progress)
+        self._report = None if isinstance(wanted, bool) else wanted
         self._shown = wanted is True and sys.stderr is not None
         self._done = self._earlier = earlier
         self._note = ""
@@ -57,7 +71,7 @@ class Progress:
         except ImportError:
             return None
         return tqdm(
-            total=self._total,
+            total=self._total or None,
             initial=self._done,
             desc=self._label,
             unit=f" {self._unit}",
@@ -65,26 +79,27 @@ class Progress:
             dynamic_ncols=True,
         )
 
-    def advance(
-        self, amount: int = 1, note: str = "", told: tuple[Any, ...] = (), earlier: bool = False
-    ) -> None:
-        """So much more is finished: `note` is shown with it, and a function gets `told`."""
+    def advance(self, amount: int = 1, note: str = "", *, earlier: bool = False, **numbers: float) -> None:
+        """So much more is finished; a note or the numbers are shown with it. Of an earlier run nobody is told."""
         self._done += amount
         self._earlier += amount if earlier else 0
-        self._note = note
-        if self._report is not None:
-            self._report(*told)
+        self._note = note or ", ".join(f"{name.replace('_', '-')} {x:.6g}" for name, x in numbers.items())
+        if self._report is not None and not earlier:
+            self._tell(self._report, Stage(self._label, self._done, self._total, self._unit, numbers))
         elif self._bar is not None:
-            if note:
-                self._bar.set_postfix_str(note, refresh=False)
+            if self._note:
+                self._bar.set_postfix_str(self._note, refresh=False)
             self._bar.update(amount)
         elif self._shown and time.monotonic() - self._last > _INTERVAL:
             self._last = time.monotonic()
-            self._write(f"{self._done} of {self._total} {self._unit}" + (note and f" ({note})"))
+            of = f" of {self._total}" if self._total else ""
+            self._write(f"{self._done}{of} {self._unit}" + (self._note and f" ({self._note})"))
 
-    def share(self, more: int = 0) -> float:
-        """What part of all is finished, with so much more."""
-        return (self._done + more) / self._total if self._total else 1.0
+    def _tell(self, report: Report, stage: Stage) -> None:
+        try:
+            report(stage)
+        except StopIteration as error:  # to generators and optimisers it is no error
+            raise RuntimeError("the function given as `progress` raised StopIteration") from error
 
     def close(self) -> None:
         """Say what was done."""
@@ -111,25 +126,12 @@ def _watched() -> bool:
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
-class Iterations(Progress):
-    """Iterations of a method and how far it is from rest; a function is told both."""
-
-    interrupted = False
-
-    def __init__(self, progress: bool | Report, total: int, label: str) -> None:
-        wanted = check_progress(progress, "the iteration and the residual")
-        super().__init__(label, total, wanted, "iterations")
-
-    def update(self, iteration: int, residual: float) -> None:
-        """Tell what has been reached."""
-        change = "" if math.isnan(residual) else f"change {residual:.1e}"  # sampling has no residual
-        self.advance(note=change, told=(iteration, residual))
-
-
 @contextmanager
-def stoppable(progress: bool | Report, total: int, label: str) -> Iterator[Iterations]:
-    """Iterations that Ctrl-C ends early: what follows the ``with`` block returns what has been reached."""
-    with Iterations(progress, total, label) as shown:
+def stoppable(
+    progress: bool | Report, total: int, label: str, unit: str = "iterations"
+) -> Iterator[Progress]:
+    """Work that Ctrl-C ends early: what follows the ``with`` block returns what has been reached."""
+    with Progress(label, total, progress, unit) as shown:
         try:
             yield shown
         except KeyboardInterrupt:

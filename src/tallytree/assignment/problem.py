@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.special import expit
 
 from .. import checks, display
-from .._progress import Iterations, Report, stoppable
+from .._progress import Progress, Report, stoppable
 from ..arrays import Bools, Float64, Size, States, frozen
 from ..errors import ParameterError
 from ..loopy import ExactResult, LoopyResult, dual_decomposition, holder_bound, loopy_bp
@@ -519,7 +519,7 @@ class Assignment(Value):
         chains : int, optional
             Chains side by side, from a possible assignment on, also where exact draws are cheap; default min(size, 64).
         progress : bool or callable
-            Show the sweeps, or call a function of their number and NaN.
+            Show the sweeps, or a function that is told of them.
 
         Returns
         -------
@@ -562,12 +562,12 @@ class Assignment(Value):
         kept: list[Bools] = []
         left = count
         states = self._chains(sweeps, burn, parallel, rng) if count else ()
-        with Iterations(progress, burn + sweeps, "sample") as shown:
+        with Progress("sample", burn + sweeps, progress, "sweeps") as shown:
             for s, (_, y, _) in enumerate(states, 1):
                 if s > burn and (s - burn) % every == 0:
                     kept.append(y[:left].copy())
                     left -= len(kept[-1])
-                shown.update(s, math.nan)
+                shown.advance()
         return self._drawn(np.concatenate(kept) if kept else np.zeros((0, *self.shape), bool), lead)
 
     def _lead(self, size: Size) -> tuple[int, ...]:
@@ -620,7 +620,7 @@ class Assignment(Value):
         chains : int
             How many chains run.
         progress : bool or callable
-            Whether to report.
+            Show the sweeps, or a function that is told of them. Ctrl-C ends the run and returns what has been reached.
 
         Returns
         -------
@@ -649,12 +649,14 @@ class Assignment(Value):
         burn = checks.integer("burn_in", burn_in, 0)
         total = np.zeros((chains, *self.shape))
         done = 0
-        with stoppable(progress, sweeps, "gibbs") as shown:
+        with stoppable(progress, burn + sweeps, "gibbs_marginals", "sweeps") as shown:
             for keep, _, marginals in self._chains(sweeps, burn, chains, rng, average=True):
                 if keep:
                     total += marginals
                     done += 1
-                    shown.update(done, math.nan)
+                shown.advance()
+        if not done:  # interrupted before there was anything to average
+            raise KeyboardInterrupt
         each = total[:, *self._cells.places] / max(done, 1)
         mean, error = self._matrix(each.mean(0), 0.0), self._matrix(self._standard_error(each), 0.0)
         return GibbsMarginals(mean, error, chains, done, shown.interrupted)

@@ -247,7 +247,7 @@ class Flat:
             states = verbs.draw_gathered(solution, rng)
             return Job(_told, notes=[states[chunk.start : chunk.stop] for chunk in chunks])
         total = verbs.draw_total(solution, rng)
-        sums = list(self.passes.each("laws", Job(partial(_law_sums, total.tilt))))
+        sums = list(self.passes.each("laws", Job(partial(_law_sums, total.tilt)), keep=True))
         counts = split_counts(sums, total, rng)
         return Job(_drawn, notes=list(zip(counts, seeds)))
 

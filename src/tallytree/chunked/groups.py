@@ -33,7 +33,7 @@ from ..models.ragged import RaggedBatch
 from ..potentials import Potential, as_potential, exactly, table, uniform
 from .chunk import Loaded, Reading, fingerprint
 from .flat import CountPotential, chunk_seeds, levels_of, split_total
-from .passes import Executor, Job, Passes
+from .passes import Job, Passes
 from .source import Source
 
 T = TypeVar("T")
@@ -56,9 +56,12 @@ class GroupIndex(NamedTuple):
     mark: str
 
 
-def read_index(ids: Source, executor: Executor) -> GroupIndex:
-    """One pass over the ids."""
-    every = list(executor.map(_look, map(Reading, ids.walk())))
+def read_index(ids: Source, passes: Passes) -> GroupIndex:
+    """One pass over the ids, by the executor of other passes."""
+    with passes.shown("groups") as bar:
+        numbers, chunks = range(len(ids.chunks)), partial(map, Reading)
+        found = passes.found(bar, "ids", [ids], _look, lambda todo: chunks(ids.walk(todo)), numbers, {})
+        every = [part for _, part in found]
     mark = blake2b(repr([part.mark for part in every]).encode(), digest_size=16).hexdigest()
     parts = [part for part in every if len(part.names)]
     if not parts:
@@ -93,20 +96,16 @@ class _Look(NamedTuple):
     mark: int
 
 
-def _look(reading: Reading) -> _Look:
-    """Task: what there is to know about the ids of a chunk."""
+def _look(reading: Reading) -> tuple[tuple[int, int], _Look]:
+    """Task: what there is to know about the ids of a chunk, with its number and fingerprint."""
     values = read_ids(reading.chunk)
     changes = values[1:] != values[:-1]
     starts = np.flatnonzero(np.append(len(values) > 0, changes)) + reading.chunk.start
     names, sizes = _tally(values)
     # One stretch more than there are groups tells that a group comes back.
-    return _Look(
-        names,
-        sizes,
-        starts[: len(names) + 1].copy(),
-        values[[0, -1]] if len(values) else values,
-        _mark(values),
-    )
+    ends = values[[0, -1]] if len(values) else values
+    look = _Look(names, sizes, starts[: len(names) + 1].copy(), ends, _mark(values))
+    return (reading.chunk.number, look.mark), look
 
 
 def _mark(values: NDArray[Any]) -> int:
@@ -337,12 +336,15 @@ class Separate(InPlace):
 
     @cached
     def log_partition(self) -> float:
-        return math.fsum(self.passes.each("groups", Job(partial(sum_apart, self._potentials), [self._ids])))
+        return math.fsum(
+            self.passes.each("groups", Job(partial(sum_apart, self._potentials), [self._ids]), keep=True)
+        )
 
     @property
     def error_bound(self) -> float:
         return max(
-            self.passes.each("certificate", self.map("error_bound", np.dtype(np.float64))), default=0.0
+            self.passes.each("certificate", self.map("error_bound", np.dtype(np.float64)), keep=True),
+            default=0.0,
         )
 
     def map(self, what: str, dtype: np.dtype[Any]) -> Job:
@@ -439,7 +441,9 @@ class TwoLevel(InPlace):
 
     def _laws(self, tilt: float, numbers: list[int] | None = None) -> list[Law]:
         return list(
-            self._bundles.each("groups", Job(partial(rise, self._potentials, tilt), [self._ids]), numbers)
+            self._bundles.each(
+                "groups", Job(partial(rise, self._potentials, tilt), [self._ids]), numbers, keep=True
+            )
         )
 
     def _refuse(self) -> None:
@@ -540,7 +544,7 @@ class TwoLevel(InPlace):
     @property
     def error_bound(self) -> float:
         """The largest of the bundles, and what the tree of laws adds."""
-        found = self._bundles.each("certificate", self.map("error_bound", np.dtype(np.float64)))
+        found = self._bundles.each("certificate", self.map("error_bound", np.dtype(np.float64)), keep=True)
         depth = 2 * len(self._tree.levels)
         return max(found, default=0.0) + 1e-11 * depth * (len(self._tree.levels) > 1)
 

@@ -63,11 +63,12 @@ class ChunkedCountModel(Caching):
     workers : int, optional
         Threads, by default as many as cores.
     progress : bool or callable
-        Show how far each pass is, as a bar with the remaining time where tqdm is installed, or call a function with the
-        number of chunks finished so far and the finished share of the pass.
+        Show how far each pass is, as a bar with the remaining time where tqdm is installed, or a function that is told
+        of every chunk.
     scratch : path, optional
         Folder for temporary files, which scattered groups need; every worker must see it. In a folder that is named,
-        work on such groups that was interrupted is taken up again by the next model of the same data.
+        passes over files that were interrupted are taken up again by the next model of the same data, after the last
+        chunk that was finished; with Dask only sorted groups are.
 
     Raises
     ------
@@ -121,7 +122,7 @@ class ChunkedCountModel(Caching):
         self._source: Source = as_source(source, column=column, chunk_size=chunk_size)
         self._given = uniform() if potential is None else as_potential(potential)
         self._evidence = {} if evidence is None else more_evidence({}, evidence, self._source.length)
-        self._passes = Passes(self._source, self._evidence, progress, scale, scheduler, workers)
+        self._passes = Passes(self._source, self._evidence, progress, scale, scheduler, workers, scratch)
         self._groups = None
         if groups is not None:
             self._groups = Grouped(self._source, groups, group_potential, chunk_size, scratch)

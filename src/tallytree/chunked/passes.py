@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from .. import checks, config
 from .._progress import Progress, Report, check_progress
 from ..errors import ParameterError
+from ..memo import cached
 from .chunk import Chunk, Evidence, Loaded, Reading, check_dtype, comes_from, fingerprint, load, require
+from .scratch import Found, Scratch, digest, identity
 from .sink import Entry, Sink, Writer
 from .source import Source
 
@@ -256,9 +258,6 @@ class Job(NamedTuple):
     notes: Sequence[Any] | None = None
 
 
-Found = tuple[tuple[int, int], Any]  # number and fingerprint of a chunk, and what a task made of it
-
-
 class Passes:
     """A source with evidence, an executor, and the fingerprints seen so far."""
 
@@ -270,11 +269,13 @@ class Passes:
         scale: str = "logit",
         scheduler: Any = None,
         workers: int | None = None,
+        scratch: Any = None,
     ) -> None:
+        self._folder = scratch
+        self.unfinished: list[str] = []  # what keeps temporary folders of the model
         self.source, self.dtype = source, check_dtype(source.dtype, source.label)
         self.executor = as_executor(scheduler, workers, source.kind == "dask")
-        self.progress, self.scale = check_progress(progress, "the chunk and the share of the pass"), scale
-        self._steps = [0]  # chunks of all passes so far
+        self.progress, self.scale = check_progress(progress), scale
         self.known = dict(evidence)
         self._index = np.array(sorted(evidence), np.int64)
         self._value = np.array([evidence[i] for i in self._index.tolist()], bool)
@@ -290,9 +291,17 @@ class Passes:
 
     def over(self, source: Source, evidence: Mapping[int, int]) -> Passes:
         """Passes over another source by the same executor."""
-        passes = Passes(source, evidence, self.progress, self.scale, self.executor)
-        passes._steps = self._steps
+        passes = Passes(source, evidence, self.progress, self.scale, self.executor, scratch=self._folder)
+        passes.unfinished = self.unfinished
         return passes
+
+    @cached
+    def _scratch(self) -> Scratch | None:
+        """Where results are kept, if a folder was named; of files alone, which a later run finds again."""
+        if self._folder is None or self.executor.remote or (files := identity(self.source)) is None:
+            return None
+        name = digest((files, self.dtype.str, self.scale, sorted(self.known.items())))
+        return Scratch(self._folder, str(name), self.unfinished)
 
     def evidence(self, chunk: Chunk) -> Evidence | None:
         first, last = np.searchsorted(self._index, [chunk.start, chunk.stop])
@@ -311,15 +320,50 @@ class Passes:
 
     def fold(self, label: str, task: Callable[[Loaded], Any], merge: Merge) -> Any:
         """What the task makes of every chunk, merged; None if there are no chunks."""
-        with self._progress(label) as bar:
+        if self._scratch is not None:
+            return fold(self.each(label, Job(task), keep=True), merge)
+        with self.shown(label) as bar:
             readings = self.readings(Job(task))
             return self.executor.fold(partial(made, task), readings, merge, partial(self._noted, bar))
 
-    def each(self, label: str, job: Job, numbers: Sequence[int] | None = None) -> Iterator[Any]:
-        """What a job makes of every chunk, or of some, one after the other."""
-        with self._progress(label) as bar:
-            for found in self.executor.map(partial(made, job.task), self.readings(job, numbers)):
-                yield self._noted(bar, found)
+    def each(
+        self, label: str, job: Job, numbers: Sequence[int] | None = None, *, keep: bool = False
+    ) -> Iterator[Any]:
+        """What a job makes of every chunk, or of some, one after the other; `keep` results that are small."""
+        chosen = range(len(self.source.chunks)) if numbers is None else numbers
+        key = (label, job.task, job.notes, numbers) if keep else None
+        run, readings = partial(made, job.task), partial(self.readings, job)
+        with self.shown(label) as bar:
+            for found in self.found(bar, key, job.beside, run, readings, chosen, self.seen):
+                self.seen[found[0][0]] = found[0][1]
+                yield found[1]
+
+    def found(
+        self,
+        bar: Progress,
+        key: Any,
+        beside: Sequence[Source],
+        task: Callable[[Reading], Found],
+        readings: Callable[[Sequence[int]], Iterable[Reading]],
+        numbers: Sequence[int],
+        seen: Mapping[int, int],
+    ) -> Iterator[Found]:
+        """What tasks find in chunks, some of it in an earlier run: that is kept under a key, which may be None."""
+        sizes, done = self.source.sizes, 0
+        with (
+            nullcontext()
+            if key is None or self._scratch is None
+            else self._scratch.results(key, beside) as kept
+        ):
+            for found in () if kept is None else kept.earlier(numbers, seen):
+                done += 1
+                bar.advance(sizes[found[0][0]], earlier=True)
+                yield found
+            for found in self.executor.map(task, readings(numbers[done:])):
+                if kept is not None:
+                    kept.add(found)
+                bar.advance(sizes[found[0][0]])
+                yield found
 
     def write(self, label: str, job: Job, sink: Sink, header: dict[str, Any]) -> Any:
         """What a job makes of every chunk, into a sink; chunks that are there already are not made again."""
@@ -330,7 +374,10 @@ class Passes:
         # Where workers cannot write, or would disturb one another, values come back and are written in order.
         here = not sink.separate or (self.executor.remote and not sink.travels)
         task: Task = partial(made, job.task) if here else partial(_made_and_written, job.task, sink.writer)
-        with self._progress(label, sum(chunks[i].size for i in kept)) as bar, sink.writing():
+        scratch: AbstractContextManager[None] = (
+            nullcontext() if self._scratch is None else self._scratch.at_work("out")
+        )
+        with self.shown(label, sum(chunks[i].size for i in kept)) as bar, scratch, sink.writing():
             for found in self.executor.map(task, self.readings(job, todo)):
                 (number, mark), result = found
                 if here:
@@ -340,16 +387,15 @@ class Passes:
                 self._noted(bar, found)
         return sink.finish()
 
-    def _progress(self, label: str, done: int = 0) -> Progress:
+    def shown(self, label: str, done: int = 0) -> Progress:
+        """How far a pass is."""
         return Progress(label, self.source.length, self.progress, "variables", done)
 
     def _noted(self, bar: Progress, found: Found) -> Any:
         """What a task made of a chunk, once the fingerprint and the progress are noted."""
         (number, mark), result = found
         self.seen[number] = mark
-        self._steps[0] += 1
-        size = self.source.chunks[number].size
-        bar.advance(size, told=(self._steps[0], bar.share(size)))
+        bar.advance(self.source.chunks[number].size)
         return result
 
 

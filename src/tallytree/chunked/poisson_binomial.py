@@ -41,7 +41,9 @@ class ChunkedPoissonBinomial(Caching):
     workers : int, optional
         How many work at once, as in :class:`ChunkedCountModel`.
     progress : bool or callable
-        Show how far each pass is, or call a function, as in :class:`ChunkedCountModel`.
+        Show how far each pass is, or a function that is told of every chunk.
+    scratch : path, optional
+        Folder that keeps what an interrupted pass over files has found, for the next run.
 
     Raises
     ------
@@ -79,13 +81,14 @@ class ChunkedPoissonBinomial(Caching):
         scheduler: Any = None,
         workers: int | None = None,
         progress: bool | Report = False,
+        scratch: Any = None,
     ) -> None:
         if (probs is None) == (logits is None):
             what = "neither" if probs is None else "both"
             raise ParameterError(f"Give exactly one of `probs` and `logits`; {what} arrived.")
         label, given = ("logits", logits) if probs is None else ("probs", probs)
         source = as_source(given, label=label, column=column, chunk_size=chunk_size)
-        self._passes = Passes(source, {}, progress, label.removesuffix("s"), scheduler, workers)
+        self._passes = Passes(source, {}, progress, label.removesuffix("s"), scheduler, workers, scratch)
 
     @answer
     def _reductions(self) -> Reductions:

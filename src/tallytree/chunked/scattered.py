@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -41,74 +38,14 @@ from .groups import (
     stable_order,
 )
 from .passes import Job, Passes
-from .sink import Entry, IntoFile, Journal, reserve
+from .scratch import Scratch
+from .sink import Entry, IntoFile
 from .source import Iterated, Source, as_source, recut
-
-
-class Scratch:
-    """A folder for temporary files, removed with this object; a copy in another process leaves it alone.
-
-    In a folder that the user has named it bears the name of its model, and work that was interrupted stays: the next
-    model of that name goes on after the last finished chunk.
-    """
-
-    def __init__(self, parent: str | os.PathLike[str] | None, name: str) -> None:
-        self._unfinished: list[str] = []
-        if parent is None:
-            self.path = tempfile.mkdtemp(prefix="tallytree-")
-        else:
-            self.path = str(Path(parent).absolute() / f".tallytree-{name}")
-            if _in_use(self.path):  # another model of the same data has it
-                self.path = tempfile.mkdtemp(prefix=f".tallytree-{name}-", dir=parent)
-            os.makedirs(self.path, exist_ok=True)
-            Path(self.path, "owner").write_text(str(os.getpid()), "utf-8")
-        _live.add(self.path)
-        weakref.finalize(self, _remove, self.path, self._unfinished)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path}
-
-    def reserved(self, name: str, dtype: np.dtype[Any], length: int) -> tuple[IntoFile, Journal]:
-        """A flat file of numbers, and the journal of who has written to it, of this run or an earlier one."""
-        path = str(Path(self.path) / name)
-        journal = Journal(Path(f"{path}.journal"), {"dtype": dtype.str, "length": length})
-        if not os.path.exists(path) or not journal.open(Path(path), overwrite=True):
-            reserve(path, b"", length * dtype.itemsize)
-            journal.start()
-        return IntoFile(path, 0, dtype.str), journal
-
-    @contextmanager
-    def at_work(self, name: str) -> Iterator[None]:
-        """What is begun here and not finished stays in a folder that the user has named."""
-        self._unfinished.append(name)
-        yield
-        self._unfinished.remove(name)
-
-
-_live: set[str] = set()  # folders of this process
-
-
-def _in_use(path: str) -> bool:
-    """Whether a model that still exists, here or in another process, has a folder."""
-    try:
-        owner = int(Path(path, "owner").read_text("utf-8"))
-        if owner != os.getpid():
-            os.kill(owner, 0)
-            return True
-    except (OSError, ValueError):
-        return False
-    return path in _live
 
 
 def _marked(reading: Reading) -> int:
     """Task: the fingerprint of a chunk as it is now."""
     return numbers(reading)[1]
-
-
-def _remove(path: str, unfinished: list[str]) -> None:
-    _live.discard(path)
-    if not unfinished or not Path(path).name.startswith("."):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +91,7 @@ class Scattered:
         cuts = np.unique(before // step, return_inverse=True)[1].astype(np.int64)
         key = repr((index.mark, step, passes.scale, passes.source.dtype.str, sorted(passes.known.items())))
         name = blake2b(f"{key}{passes.source.original!r}".encode(), digest_size=8).hexdigest()
-        self._places = Places(index.ids, cuts, Scratch(scratch, name))
+        self._places = Places(index.ids, cuts, Scratch(scratch, name, passes.unfinished))
         ends = np.append(0, np.cumsum(np.bincount(cuts, index.sizes))).astype(np.int64)
         held = [np.bincount(cuts[codes], sizes, len(ends) - 1) for codes, sizes in index.shares]
         counted = np.array(held, np.int64)
@@ -326,7 +263,7 @@ class Grouped(Caching):
 
     def _read(self, passes: Passes) -> GroupIndex:
         passes.require(self._ids)
-        index = read_index(self.ids, passes.executor)
+        index = read_index(self.ids, passes)
         present = set(index.ids.tolist())
         unknown = [k for k, own in self.potentials.own.items() if own is not None and k not in present]
         if unknown:

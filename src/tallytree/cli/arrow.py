@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._progress import Progress
 from ..arrays import Float64, Ints
 from ..chunked.chunk import require
 from ..memo import cached
@@ -63,6 +65,7 @@ class ArrowTable:
     names: list[str]
     parquet: bool
     scratch: Path | None = None
+    progress: bool = False
     held: Any = None
 
     @property
@@ -85,8 +88,17 @@ class ArrowTable:
         with _readable(self.source, "Parquet"), _parquet(self.source) as file:
             return replace(self, held=file.read())
 
-    def tables(self, names: Sequence[str] | None = None) -> Iterator[Any]:
-        """Arrow tables of the rows in order, with all columns or those that are named."""
+    @cached
+    def _group_starts(self) -> Ints:
+        """Where the row groups of a Parquet file begin, and the number of rows; of a CSV file nobody knows it."""
+        if not self.parquet:
+            return np.zeros(1, np.int64)
+        with _readable(self.source, "Parquet"), _parquet(self.source) as file:
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+        return np.cumsum([0, *sizes])
+
+    def tables(self, names: Sequence[str] | None = None, first: int = 0) -> Iterator[Any]:
+        """Arrow tables of the rows in order, with all columns or those that are named, from a row group on."""
         if self.held is not None:
             yield self.held if names is None else self.held.select(names)
             return
@@ -94,7 +106,8 @@ class ArrowTable:
         with _readable(self.source, "Parquet" if self.parquet else "CSV"):
             if self.parquet:
                 with _parquet(self.source) as file:
-                    for batch in file.iter_batches(_ROWS, columns=names):
+                    groups = range(first, file.metadata.num_row_groups)
+                    for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names):
                         yield from_batch([batch])
                 return
             arrow_file, csv = _arrow("pyarrow").PythonFile, _arrow("pyarrow.csv")
@@ -126,14 +139,13 @@ class ArrowTable:
 
     def numbers(self, name: str) -> Float64:
         """A column of numbers; refuses cells that are none."""
-        where = f"numbers{self.names.index(name)}"
-        values: Float64 = self._gathered(where, self._numbers(name), {}, np.float64)
+        values: Float64 = self._gathered("numbers", name, self._numbers, {}, np.float64)
         return values
 
-    def _numbers(self, name: str) -> Iterator[Float64]:
-        pyarrow, first = _arrow("pyarrow"), 0
+    def _numbers(self, name: str, group: int, _: Any) -> Iterator[Float64]:
+        pyarrow, first = _arrow("pyarrow"), int(self._group_starts[group])
         kinds = ("is_integer", "is_floating", "is_decimal")
-        for part in self._parts(name):
+        for part in self._parts(name, group):
             if self.parquet and not any(getattr(pyarrow.types, kind)(part.type) for kind in kinds):
                 raise InputProblem(
                     f"{self.path}: column `{name}` must hold numbers; its type is {part.type}."
@@ -154,9 +166,12 @@ class ArrowTable:
 
     def codes(self, name: str) -> Codes:
         known: dict[str, int] = {}
-        parts = (self._labels(name, part, known) for part in self._parts(name))
-        codes = self._gathered(f"codes{self.names.index(name)}", parts, known, np.int64)
+        codes = self._gathered("codes", name, self._codes, known, np.int64)
         return Codes(codes, list(known))
+
+    def _codes(self, name: str, group: int, known: dict[str, int]) -> Iterator[Ints]:
+        for part in self._parts(name, group):
+            yield self._labels(name, part, known)
 
     def _labels(self, name: str, part: Any, known: dict[str, int]) -> Ints:
         """Numbers of labels in the order in which they appear; -1 for empty text, null and NaN."""
@@ -174,29 +189,54 @@ class ArrowTable:
         moved: Ints = np.array([*numbered(texts, known), -1], np.int64)[found]
         return moved
 
-    def _parts(self, name: str) -> Iterator[Any]:
-        for table in self.tables([name]):
+    def _parts(self, name: str, group: int) -> Iterator[Any]:
+        for table in self.tables([name], group):
             yield from table.column(0).chunks
 
-    def _gathered(self, what: str, parts: Iterator[Any], labels: Any, dtype: Any) -> Any:
-        """Arrays one after the other: in memory, or in a file of the scratch folder, with what was learned on the way.
+    def _gathered(
+        self,
+        what: str,
+        name: str,
+        parts: Callable[[str, int, dict[str, int]], Iterator[Any]],
+        known: dict[str, int],
+        dtype: Any,
+    ) -> Any:
+        """A column of numbers or codes: in memory, or in a file of the scratch folder, with the labels beside it.
 
-        A file is given its name when it is complete, so that a run after an interrupt does not read its column again.
+        The file gets its name when it is complete. A run after an interrupt goes on at the row group that was cut; a
+        column of a CSV file, whose rows lie anywhere, is read again from its beginning.
         """
         if self.scratch is None:
-            listed = list(parts)
+            listed = list(parts(name, 0, known))
             return some_rows(self.path, np.concatenate(listed) if listed else listed)
-        path, aside, beside = (self.scratch / f"{what}{end}" for end in ("", ".partial", ".json"))
+        where = f"{what}{self.names.index(name)}"
+        path, aside, beside = (self.scratch / f"{where}{end}" for end in ("", ".partial", ".labels"))
+        item, starts = np.dtype(dtype).itemsize, self._group_starts
         try:
-            if path.exists():
-                labels.update(json.loads(beside.read_text("utf-8")))
-            else:
-                with open(aside, "wb") as file:
-                    for part in parts:
-                        part.tofile(file)
-                    some_rows(self.path, range(file.tell()))
-                beside.write_text(json.dumps(labels), "utf-8")
-                os.replace(aside, path)
+            with open(beside, "a+", encoding="utf-8") as labels:
+                labels.seek(0)
+                lines = labels.read().split("\n")[:-1]  # a last line that was cut short is written again
+                known.update({label: i for i, label in enumerate(json.loads(f"[{','.join(lines)}]"))})
+                if not path.exists():
+                    done = aside.stat().st_size // item if aside.exists() else 0
+                    group = max(0, int(np.searchsorted(starts, done, side="right")) - 1)
+                    rows = self.progress and int(starts[-1])
+                    labels.truncate(sum(len(line.encode()) + 1 for line in lines))
+                    with (
+                        open(aside, "ab") as file,
+                        Progress(f"reading {name}", rows, self.progress, "rows", int(starts[group])) as bar,
+                    ):
+                        file.truncate(int(starts[group]) * item)
+                        written = len(known)
+                        for part in parts(name, group, known):
+                            for label in islice(known, written, None):
+                                labels.write(json.dumps(label) + "\n")
+                            labels.flush()  # labels first: codes without them would say nothing
+                            written = len(known)
+                            part.tofile(file)
+                            bar.advance(len(part))
+                        some_rows(self.path, range(file.tell()))
+                    os.replace(aside, path)
         except OSError as error:
             raise InputProblem(f"cannot write to {self.scratch}: {reason(error)}.") from None
         return np.memmap(path, dtype, "r")

@@ -82,9 +82,9 @@ def _infer(
 ) -> None:
     """Infer in memory, or in batches with files in a scratch folder."""
     start = time.perf_counter()
-    table = read_table(
-        arguments.file, arguments.delimiter, partial(_check_columns, arguments, groupings), scratch
-    )
+    shown = scratch is not None and sys.stderr is not None and sys.stderr.isatty() and not arguments.quiet
+    check = partial(_check_columns, arguments, groupings)
+    table = read_table(arguments.file, arguments.delimiter, check, scratch, shown)
     column, scale = questions.number_column(table.path, table.names, arguments.column, arguments.scale)
     numbers = questions.given_numbers(table, column, scale)
     codes = {name: table.codes(name) for name in dict.fromkeys(g.column for g in groupings)}
@@ -100,7 +100,6 @@ def _infer(
             model = question.model(arguments.method)
             answers = [model.marginals, model.posterior_logits]
         else:
-            shown = sys.stderr is not None and sys.stderr.isatty() and not arguments.quiet
             model = question.model_in_chunks(scratch, shown)
             for ask, file in ((model.marginals, "prob.npy"), (model.posterior_logits, "logit.npy")):
                 if not (scratch / file).exists():  # finished before an interrupt

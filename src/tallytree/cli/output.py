@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .._progress import Progress
 from ..chunked.chunk import require
 from .tables import CSV, PARQUET, InputProblem, InputTable, format_of, reason
 
@@ -61,10 +62,13 @@ def target(path: str, force: bool) -> Target:
 def save(goal: Target, table: InputTable, extra: dict[str, Any], numbers: dict[str, Any]) -> None:
     """Write the table with further columns, beside the target, and rename it; on any failure the target is as before.
 
-    Cells of a CSV file stay text, but for the column of `numbers` in a Parquet file.
+    Cells of a CSV file stay text, but for the column of `numbers` in a Parquet file. A run that can be continued writes
+    in its own folder, so that nothing is left if it is killed.
     """
     final = Path(os.path.realpath(goal.path))
     aside = str(final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp"))
+    if table.scratch is not None and table.scratch.parent == final.parent:
+        aside = str(table.scratch / final.name)
     try:
         if goal.format == CSV and table.scratch is None:
             write_csv(aside, table, extra)
@@ -94,6 +98,7 @@ def write_tables(
     """Write the rows as Arrow tables, one after the other."""
     pyarrow = require("pyarrow", "Writing Parquet files")
     writer, at = None, 0
+    bar = Progress("writing", len(next(iter(extra.values()))), table.progress, "rows")
     try:
         for part in table.tables():
             here = slice(at, at + len(part))
@@ -106,9 +111,11 @@ def write_tables(
             writer = writer or _writer(goal, path, part.schema)
             writer.write_table(part)
             at = here.stop
+            bar.advance(len(part))
     except pyarrow.ArrowException as error:
         raise InputProblem(f"cannot write {goal.path}: {str(error).splitlines()[0]}") from None
     finally:
+        bar.close()
         if writer is not None:
             writer.close()
 

@@ -13,6 +13,7 @@ from .. import config
 from ..arrays import Float64, Ints
 from ..chunked import CountWindow
 from ..memo import cached
+from ..potentials.exponentials import Uniform
 from .output import ADDED, Target
 from .questions import STEP, Question, sized
 from .tables import Codes
@@ -90,7 +91,10 @@ class Summary:
         certified = f"below {bound:.1e} in every posterior log-odds" if bound else "none but rounding"
         asked = self.question
         said = [f"all rows: {choice}" for choice in asked.totals]
+        restricted = {g.column for g in asked.groupings if not isinstance(g.potential, Uniform)}
         for g in asked.groupings:
+            if g.column in restricted and isinstance(g.potential, Uniform):
+                continue  # a column that is only named, which another option says more about
             said.append(
                 f"each of {len(asked.codes[g.column].values):,} groups of `{g.column}`: {g.potential}"
             )

@@ -142,12 +142,16 @@ def numbered(labels: Iterable[str], known: dict[str, int]) -> list[int]:
 
 
 def read_table(
-    path: str, delimiter: str | None = None, check: Check | None = None, scratch: Path | None = None
+    path: str,
+    delimiter: str | None = None,
+    check: Check | None = None,
+    scratch: Path | None = None,
+    progress: bool = False,
 ) -> InputTable:
     """Read a CSV or Parquet file, or standard input for ``-``; what it holds counts for more than its name.
 
     `check` sees the names of the columns before any row is read. With a `scratch` folder no more than a batch of rows
-    is held in memory at a time.
+    is held in memory at a time, and how far a column is can be shown.
     """
     with readable(path):
         source = source_of(path, delimiter, scratch)
@@ -175,7 +179,7 @@ def read_table(
     if parquet or scratch is not None:
         from .arrow import ArrowTable
 
-        table = ArrowTable(source, names, parquet, scratch)
+        table = ArrowTable(source, names, parquet, scratch, progress)
         return table if scratch is not None else table.in_memory()
     return read_csv(source, names)
 
@@ -207,6 +211,7 @@ class TextTable:
     first_lines: array[int]  # where every row starts: quoted cells may run over several lines
     unit: str = "line"
     scratch: None = None
+    progress: bool = False
 
     def number_of(self, row: int) -> int:
         return self.first_lines[row]

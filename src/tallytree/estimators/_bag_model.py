@@ -19,10 +19,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from .. import checks
-from .._progress import check_progress
+from .._progress import Progress, check_progress
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from ..learn.descent import MOST_STEPS, Steps, l_bfgs
+from ..learn.descent import MOST_STEPS, l_bfgs
 from ..learn.fixed_counts import fixed_counts
 from ..learn.noisy_or import effect_losses, silences
 from ..models.count import CountModel
@@ -53,7 +53,7 @@ class BagModel(ShowsAnswers, TwoClasses, BaseEstimator):  # type: ignore[misc]
             checks.real(name, getattr(self, name), 0.0)
         checks.integer("max_iter", self.max_iter, 1)
         checks.flag("fit_intercept", self.fit_intercept)
-        check_progress(self.progress, "step, objective and gradient norm")
+        check_progress(self.progress)
 
     def _bags_of_fit(self, groups: ArrayLike | None, n_rows: int, meaning: str = "") -> Bags:
         """The bags of a fit, with a warning where no groups arrived; `meaning` is what that amounts to."""
@@ -85,7 +85,7 @@ class BagModel(ShowsAnswers, TwoClasses, BaseEstimator):  # type: ignore[misc]
         bounds = [(low, None) for low in least.tolist()] + [(None, None)] * (bias + len(more))
         limit = min(self.max_iter, MOST_STEPS)
         begin = np.concatenate([start, np.zeros(bias), more])
-        with Steps(self.progress, limit) as shown:
+        with Progress("fit", limit, self.progress) as shown:
             found = l_bfgs(
                 evaluate,
                 begin,
@@ -93,7 +93,9 @@ class BagModel(ShowsAnswers, TwoClasses, BaseEstimator):  # type: ignore[misc]
                 max_iter=limit,
                 flat=1e-12,
                 bounds=bounds,
-                after_step=lambda value, slope: shown.update(-value, float(np.abs(slope).max(initial=0.0))),
+                after_step=lambda value, slope: shown.advance(
+                    log_likelihood=-value, gradient=float(np.abs(slope).max(initial=0.0))
+                ),
             )
         found.x = unpack(found.x)
         return found

@@ -60,7 +60,7 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
         Standard errors that trust no model of the dependence: the sandwich over strata, or over rows of survival times;
         with a `cluster` in the fit it is taken over clusters in any case.
     progress : bool or callable
-        Show the steps of the fit, or call a function with the step, the log-likelihood and the norm of the gradient.
+        Show the steps of the fit, or a function that is told of them, with ``log_likelihood`` and ``gradient``, a norm.
 
     Attributes
     ----------

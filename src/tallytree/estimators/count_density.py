@@ -60,8 +60,8 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
     random_state : int, RandomState or None
         Of random structures, of the mixture's start and of :meth:`sample`.
     progress : bool or callable
-        Show the steps of the fit, or call a function with the step, the mean log-likelihood and the norm of the
-        gradient; of a mixture with the round and the mean log-likelihood.
+        Show the steps of the fit, or a function that is told of them, with ``log_likelihood`` and ``gradient``, a norm.
+        Of a mixture these are rounds with ``log_likelihood``.
 
     Attributes
     ----------
@@ -162,9 +162,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
             checks.real(name, getattr(self, name), 0.0)
         for name in ("n_components", "max_iter", "em_iter", "em_steps"):
             checks.integer(name, getattr(self, name), 1)
-        check_progress(
-            self.progress, "step, log-likelihood and gradient norm, or of round and log-likelihood"
-        )
+        check_progress(self.progress)
         rows = self._binary(X, reset=True)
         if np.isnan(rows).any():
             raise ParameterError(
@@ -207,28 +205,25 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         total = weight.sum()
         self.history_ = []
         best = -np.inf
-        shown = Progress("rounds", self.em_iter, self.progress, "rounds")
-        for round_ in range(self.em_iter):
-            mass = np.array([float(weight @ r) for r in share])
-            mixed = (mass + 1e-3) / (total + 1e-3 * n_components)
-            steps = self.max_iter if round_ == 0 else self.em_steps
-            components = [t.fit(weight * (r + 1e-12), steps) for t, r in zip(trainers, share)]
-            joint = np.stack([t.log_prob() for t in trainers]) + np.log(mixed)[:, None]
-            row = logsumexp(joint, axis=0)
-            with np.errstate(invalid="ignore"):
-                share = np.exp(joint - row)
-            used = weight > 0
-            share[:, ~used] = 1.0 / n_components  # such a row may be impossible; it says nothing
-            self.history_.append(float(weight[used] @ row[used] / total))
-            shown.advance(
-                note=f"log-likelihood {self.history_[-1]:.6f}", told=(round_ + 1, self.history_[-1])
-            )
-            # Penalties, pseudo-counts and few optimiser steps let the likelihood fall: the best round is kept.
-            if not round_ or self.history_[-1] > best:
-                best, self.weights_, self.components_ = self.history_[-1], mixed, components
-            if round_ and self.history_[-1] - self.history_[-2] < self.em_tol:
-                break
-        shown.close()
+        with Progress("fit", self.em_iter, self.progress, "rounds") as shown:
+            for round_ in range(self.em_iter):
+                mass = np.array([float(weight @ r) for r in share])
+                mixed = (mass + 1e-3) / (total + 1e-3 * n_components)
+                steps = self.max_iter if round_ == 0 else self.em_steps
+                components = [t.fit(weight * (r + 1e-12), steps) for t, r in zip(trainers, share)]
+                joint = np.stack([t.log_prob() for t in trainers]) + np.log(mixed)[:, None]
+                row = logsumexp(joint, axis=0)
+                with np.errstate(invalid="ignore"):
+                    share = np.exp(joint - row)
+                used = weight > 0
+                share[:, ~used] = 1.0 / n_components  # such a row may be impossible; it says nothing
+                self.history_.append(float(weight[used] @ row[used] / total))
+                shown.advance(log_likelihood=self.history_[-1])
+                # Penalties, pseudo-counts and few optimiser steps let the likelihood fall: the best round is kept.
+                if not round_ or self.history_[-1] > best:
+                    best, self.weights_, self.components_ = self.history_[-1], mixed, components
+                if round_ and self.history_[-1] - self.history_[-2] < self.em_tol:
+                    break
         self.log_likelihood_ = best
         self.n_iter_ = len(self.history_)
 

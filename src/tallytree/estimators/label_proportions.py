@@ -36,8 +36,7 @@ class LabelProportions(BagModel):
     tol, max_iter : float, int
         Of L-BFGS.
     progress : bool or callable
-        Show the steps of the fit, or call a function with the step, the mean log-likelihood less the penalties and the
-        norm of the gradient.
+        Show the steps of the fit, or a function that is told of them, with ``log_likelihood`` and ``gradient``, a norm.
 
     Attributes
     ----------

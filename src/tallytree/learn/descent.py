@@ -35,22 +35,9 @@ Product = Callable[[Float64, Float64], Float64]  # Hessian at a point times a di
 
 def stopping(tol: Any, max_iter: Any, progress: Any) -> tuple[float, int, bool | Report]:
     """Read the tolerance, the limit on steps, and who is told about them."""
-    told = check_progress(progress, "step, log-likelihood and gradient norm")
+    told = check_progress(progress)
     limit = min(checks.integer("max_iter", max_iter, 0), MOST_STEPS)
     return checks.real("tol", tol, 0.0, infinite=True), limit, told
-
-
-class Steps(Progress):
-    """Steps of an optimiser; a function is told the step, the mean log-likelihood and the gradient's norm."""
-
-    def __init__(self, progress: bool | Report, total: int, label: str = "fit") -> None:
-        super().__init__(label, total, progress)
-        self.taken = 0
-
-    def update(self, value: float, norm: float) -> None:
-        self.taken += 1
-        note = f"log-likelihood {value:.6f}, gradient {norm:.2e}"
-        self.advance(note=note, told=(self.taken, value, norm))
 
 
 class Differentiable(Protocol):
@@ -83,10 +70,10 @@ def minimise(
 
     def after_step(value: float, gradient: Float64) -> None:
         history.append(value)
-        shown.update(-value, float(np.abs(gradient).max()))
+        shown.advance(log_likelihood=-value, gradient=float(np.abs(gradient).max()))
 
     evaluate = objective.value_and_gradient
-    with Steps(progress, max_iter) as shown:
+    with Progress("fit", max_iter, progress) as shown:
         if method == "l-bfgs":
             return l_bfgs(evaluate, start, tol=tol, max_iter=max_iter, after_step=after_step), history
         if method == "cg":
@@ -267,7 +254,7 @@ def adam(
     first, second = np.zeros_like(values), np.zeros_like(values)
     history: list[float] = []
     step = 0
-    with Steps(progress, epochs) as shown:
+    with Progress("fit", epochs, progress, "epochs") as shown:
         for epoch in range(epochs):
             order = rng.permutation(n_rows)
             total, norm = 0.0, 0.0
@@ -282,7 +269,7 @@ def adam(
                 total += value * len(rows)
                 norm = float(np.abs(gradient).max(initial=0.0))
             history.append(total / n_rows)
-            shown.update(-history[-1], norm)
+            shown.advance(log_likelihood=-history[-1], gradient=norm)
     return values, history
 
 
@@ -333,7 +320,7 @@ def newton(
     spread : (p,) array, optional
         Scales of the covariates, for judging columns that say nothing new.
     progress : bool or callable
-        Show the steps, or call a function with the step, the log-likelihood and the norm of the gradient.
+        Show the steps, or a function that is told of them, with ``log_likelihood`` and ``gradient`` (its norm).
 
     Returns
     -------
@@ -366,7 +353,7 @@ def newton(
     p = len(beta)
     l2, tolerance = checks.real("l2", l2, 0.0), checks.real("tolerance", tolerance, 0.0)
     max_iterations = checks.integer("max_iterations", max_iterations, 0)
-    told = check_progress(progress, "step, log-likelihood and gradient norm")
+    told = check_progress(progress)
     spread = None if spread is None else checks.array("spread", spread, (p,))
 
     def penalised(at: Float64, value: float) -> float:
@@ -376,29 +363,28 @@ def newton(
     information = likelihood.information(beta)
     converged = p == 0
     iteration, step = 0, np.zeros(p)
-    shown = Steps(told, max_iterations)
-    while iteration < max_iterations and not converged:
-        iteration += 1
-        slope, curvature = gradient - l2 * beta, information + l2 * np.eye(p)
-        step = _solve(curvature, slope)
-        gain = 0.5 * float(step @ slope)
-        before = penalised(beta, value)
-        for _ in range(40):
-            trial = beta + step
-            found = likelihood.first_order(trial)
-            if penalised(trial, found[0]) >= before - 1e-13 * (1.0 + abs(before)):
+    with Progress("fit", max_iterations, told) as shown:
+        while iteration < max_iterations and not converged:
+            iteration += 1
+            slope, curvature = gradient - l2 * beta, information + l2 * np.eye(p)
+            step = _solve(curvature, slope)
+            gain = 0.5 * float(step @ slope)
+            before = penalised(beta, value)
+            for _ in range(40):
+                trial = beta + step
+                found = likelihood.first_order(trial)
+                if penalised(trial, found[0]) >= before - 1e-13 * (1.0 + abs(before)):
+                    break
+                step = 0.5 * step
+            else:
                 break
-            step = 0.5 * step
-        else:
-            break
-        beta, (value, gradient) = trial, found
-        information = likelihood.information(beta)
-        converged = gain <= tolerance * (1.0 + abs(before))
-        far = spread is not None and (np.abs(step) * spread > 0.5).any()
-        if far and gain <= 1e-5 * (1.0 + abs(before)):
-            break
-        shown.update(value, float(np.abs(gradient - l2 * beta).max()))
-    shown.close()
+            beta, (value, gradient) = trial, found
+            information = likelihood.information(beta)
+            converged = gain <= tolerance * (1.0 + abs(before))
+            far = spread is not None and (np.abs(step) * spread > 0.5).any()
+            if far and gain <= 1e-5 * (1.0 + abs(before)):
+                break
+            shown.advance(log_likelihood=value, gradient=float(np.abs(gradient - l2 * beta).max()))
     return NewtonFit(beta, value, gradient, information, step, iteration, converged)
 
 

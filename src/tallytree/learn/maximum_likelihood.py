@@ -141,7 +141,7 @@ def fit(
         reports them with ``log f(0) = log f(n) = 0`` wherever the logits may move freely; the distribution
         is the same.
     progress : bool or callable
-        Called with (step, mean log-likelihood with penalties, gradient norm); True prints.
+        Show the steps, or a function that is told of them, with ``log_likelihood`` and ``gradient`` (its norm).
 
     Returns
     -------

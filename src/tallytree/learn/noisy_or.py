@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 
 from .. import checks
-from .._progress import Report
+from .._progress import Progress, Report
 from ..arrays import Float64
 from ..engine.log_sums import softplus
 from ..errors import ParameterError
 from ..models.thinned import ThinnedModel, noisy_or_model
-from .descent import Steps, l_bfgs, stopping
+from .descent import l_bfgs, stopping
 
 
 def silences(theta: Float64, rho: Float64) -> tuple[Float64, Float64, Float64]:
@@ -141,7 +141,7 @@ def fit_noisy_or(
     max_iter : int
         Limit on steps.
     progress : bool or callable
-        Show the steps, or call a function with the step, the mean log-likelihood and the norm of the gradient.
+        Show the steps, or a function that is told of them, with ``log_likelihood`` and ``gradient`` (its norm).
 
     Returns
     -------
@@ -206,13 +206,15 @@ def fit_noisy_or(
         return value, gradient
 
     start = np.append(np.zeros(d), [logit(0.1)] if leak is None else [])
-    with Steps(told, max_iter, "fit_noisy_or") as shown:
+    with Progress("fit_noisy_or", max_iter, told) as shown:
         found = l_bfgs(
             evaluate,
             start,
             tol=tol,
             max_iter=max_iter,
-            after_step=lambda value, slope: shown.update(-value, float(np.abs(slope).max(initial=0.0))),
+            after_step=lambda value, slope: shown.advance(
+                log_likelihood=-value, gradient=float(np.abs(slope).max(initial=0.0))
+            ),
         )
     value = float(found.fun) - 0.5 * l2 * float(found.x[:d] @ found.x[:d])
     learned = float(expit(found.x[d])) if leak is None else leak

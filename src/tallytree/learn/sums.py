@@ -149,7 +149,7 @@ def fit_sums(
     max_iter : int
         Limit on steps.
     progress : bool or callable
-        Show the steps, or call a function with the step, the mean log-likelihood and the norm of the gradient.
+        Show the steps, or a function that is told of them, with ``log_likelihood`` and ``gradient`` (its norm).
 
     Returns
     -------

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import expit, fdtri, log_expit
 
 from .. import display
+from .._progress import Progress, Report
 from ..arrays import Float64, Ints, States
 from ..engine.frontier import automata, passes
 from ..engine.frontier.order import Incidence, elimination_order, is_narrow
@@ -105,7 +106,12 @@ class GraphSamples:
 
 
 def gibbs_draws(
-    graph: FactorGraph, number: int, chains: int, warm_up: int, rng: np.random.Generator
+    graph: FactorGraph,
+    number: int,
+    chains: int,
+    warm_up: int,
+    rng: np.random.Generator,
+    progress: bool | Report,
 ) -> GraphSamples:
     """Draws by chains that take block after block from its exact law given the others."""
     n, each = graph.n_variables, -(-number // chains)
@@ -115,11 +121,13 @@ def gibbs_draws(
     blocks = _cover(graph, chains, rng)
     kept = max(each, _LEAST)  # what chains of a few draws say about one another is nothing
     seen = np.empty((chains, kept, n), np.uint8)
-    for sweep in range(-warm_up, kept):
-        for block in rng.permutation(len(blocks)):
-            blocks[block].redraw(state, rng)
-        if sweep >= 0:
-            seen[:, sweep] = state
+    with Progress("sample", warm_up + kept, progress, "sweeps") as shown:
+        for sweep in range(-warm_up, kept):
+            for block in rng.permutation(len(blocks)):
+                blocks[block].redraw(state, rng)
+            if sweep >= 0:
+                seen[:, sweep] = state
+            shown.advance()
     rhat, size = convergence(seen)
     draws = seen[:, kept - each :].transpose(1, 0, 2).reshape(chains * each, -1)[:number]
     return GraphSamples(draws, "gibbs", chains, rhat, size * number / (chains * kept), kept)

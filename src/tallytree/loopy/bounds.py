@@ -288,7 +288,7 @@ def _minimised(
     def report(_: Any) -> None:
         nonlocal iterations
         iterations += 1
-        shown.update(iterations, _disagreement(best))
+        shown.advance(change=_disagreement(best))
 
     point = np.concatenate([x, np.log(weights)]) if adapt else x
     with stoppable(progress, max_iter, label) as shown:

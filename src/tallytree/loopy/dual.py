@@ -114,7 +114,8 @@ def dual_decomposition(
     max_iter : int
         Largest number of L-BFGS iterations per temperature.
     progress : bool or callable
-        As in :func:`loopy_bp`, with the gap in place of the change; an interrupted run returns the best so far.
+        Show the temperatures, or a function that is told of them, with the ``gap``; an interrupted run returns the best
+        so far.
 
     Returns
     -------
@@ -151,10 +152,10 @@ def dual_decomposition(
     hint = " Leave it out for the default."
     ladder = checks.array("temperatures", temperatures, ("n",), checks.POSITIVE, hint=hint).tolist()
     run = _Run(split(graph), tol)
-    with stoppable(progress, len(ladder), "dual_decomposition") as shown:
+    with stoppable(progress, len(ladder), "dual_decomposition", "temperatures") as shown:
         for t in ladder:
             run.cool(t, max_iter)
-            shown.update(run.iterations, run.gap)
+            shown.advance(gap=run.gap)
             if run.gap <= tol:
                 break
     return run.result(shown.interrupted)

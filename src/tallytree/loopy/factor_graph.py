@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, display
+from .._progress import Report, check_progress
 from ..arrays import Float64, Ints
 from ..checks.configurations import states
 from ..checks.groups import all_members
@@ -475,6 +476,7 @@ class FactorGraph(Caching, Value):
         limit: float | None = None,
         chains: int = 4,
         warm_up: int = 50,
+        progress: bool | Report = False,
     ) -> GraphSamples:
         """Joint draws: independent and exact where that is cheap, else by several Gibbs chains.
 
@@ -492,6 +494,8 @@ class FactorGraph(Caching, Value):
             Number of chains, at least 2; their draws are interleaved.
         warm_up : int
             Sweeps over all blocks before the first draw; one sweep is between two draws of a chain.
+        progress : bool or callable
+            Show the sweeps, or a function that is told of them.
 
         Returns
         -------
@@ -526,14 +530,14 @@ class FactorGraph(Caching, Value):
         from .exact import LIMIT
 
         shape, generator = checks.shape("size", size), checks.generator(rng)
-        most = LIMIT if limit is None else checks.real("limit", limit, 0.0)
+        most, told = LIMIT if limit is None else checks.real("limit", limit, 0.0), check_progress(progress)
         number, n = math.prod(shape), self.n_variables
         if self.width <= most:
             draws = self.exact(most).sample(number, generator)
             found = GraphSamples(draws, "exact", 0, np.ones(n), np.full(n, float(number)))
         else:
             chains, warm_up = checks.integer("chains", chains, 2), checks.integer("warm_up", warm_up, 0)
-            found = gibbs_draws(self, number, chains, warm_up, generator)
+            found = gibbs_draws(self, number, chains, warm_up, generator, told)
         return replace(found, draws=found.draws.reshape(*shape, n))
 
     # -- as a Python object ------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def mean_field(
         for _ in range(max_iter):
             if run.residual <= tol or not run.step():
                 break
-            shown.update(run.iterations, run.residual)
+            shown.advance(change=run.residual)
     frozen(run.marginals, run.x)
     converged, stopped = run.residual <= tol, shown.interrupted
     return LowerBound(run.value, run.marginals, run.x, run.residual, run.iterations, converged, stopped)

@@ -503,8 +503,8 @@ def loopy_bp(
     max_iter : int
         Largest number of sweeps in this call.
     progress : bool or callable
-        Show a bar, or call a function of the iteration and the change. Raising ``KeyboardInterrupt`` in it, or pressing
-        Ctrl-C, ends the run and returns what has been reached.
+        Show the iterations, or a function that is told of them, with their ``change``. Ctrl-C, or ``KeyboardInterrupt``
+        raised in it, ends the run and returns what has been reached.
     semiring : str
         ``"sum"`` for marginals, ``"max"`` for max-marginals.
     accelerate : bool
@@ -572,7 +572,7 @@ def loopy_bp(
             trace.append(change)
             quiet = quiet + 1 if change <= tol else 0
             converged = growth <= tol or (quiet >= _QUIET and not structure.is_forest)
-            shown.update(len(trace), change)
+            shown.advance(change=change)
             if converged:
                 break
             if extrapolation is not None and before is not None and not quiet:
