@@ -335,3 +335,32 @@ def test_exported_functions_take_batches_of_any_size(groups):
         np.testing.assert_allclose(found[0], exact, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(found[1], exact, rtol=1e-5, atol=1e-6)
         assert found[2].shape == rows.shape
+
+
+@pytest.mark.filterwarnings("error:Explicitly requested dtype")
+@pytest.mark.parametrize("groups", ["flat", "nested", "wide"])
+def test_exported_gradients_take_batches_of_any_size(groups):
+    """Backwards through the passes, in the 64 bits in which they run and not in those of the caller."""
+    rng = np.random.default_rng(4)
+    n = 40 if groups == "wide" else D
+    logits = rng.normal(size=(2, n)).astype(np.float32)
+    potential = [tt.Group([0, 1, 2], tt.at_most(1)), tt.Group(None, rng.normal(size=n + 1))]
+    group = 1
+    if groups != "nested":
+        potential, group = potential[1].potential, None
+    along = rng.normal(size=n)
+
+    @jax.jit
+    @jax.grad
+    def gradient(x):
+        third = ttj.count_log_probs(x, potential, group)[..., 3]
+        return (ttj.marginals(x, potential) @ along + ttj.entropy(x, potential) + third).sum()
+
+    batch = jax.export.symbolic_shape("batch")[0]
+    exported = jax.export.export(gradient)(jax.ShapeDtypeStruct((batch, n), jnp.float32))
+    for row, of_row in zip(logits.astype(float), exported.call(logits)):
+        model = tt.CountModel(row, potential)
+        beside = tt.CountModel(np.stack([row - 1e-4 * np.eye(n), row + 1e-4 * np.eye(n)]), potential)
+        value = beside.entropy + beside.count_log_probs(group)[..., 3]
+        exact = model.hessian_vector_product(along).logits + (value[1] - value[0]) / 2e-4
+        np.testing.assert_allclose(of_row, exact, rtol=1e-5, atol=1e-5)

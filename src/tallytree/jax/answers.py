@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from .. import checks
 from ..structure.nested.count_tree import CountTree
@@ -105,7 +106,7 @@ def marginals(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any 
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
     """
     problem = read(logits, groups, tables, mask)
-    return problem.shaped(ask(_marginals, problem)[:, : problem.n_variables])
+    return problem.shaped(lax.slice_in_dim(ask(_marginals, problem), 0, problem.n_variables, axis=1))
 
 
 @in_own_floats
@@ -144,7 +145,7 @@ def posterior_logits(logits: Any, groups: Any = None, tables: Any = None, *, mas
     Array([-0.6931, -0.6931], dtype=float32)
     """
     problem = read(logits, groups, tables, mask)
-    return problem.shaped(ask(_posterior_logits, problem)[:, : problem.n_variables])
+    return problem.shaped(lax.slice_in_dim(ask(_posterior_logits, problem), 0, problem.n_variables, axis=1))
 
 
 @in_own_floats
@@ -383,11 +384,13 @@ def _count_log_probs(problem: Problem, group: int) -> Any:
     family = problem.tree.family
     s = int(family.set_of_group[group])
     if s < 0:
-        odds = ask(_posterior_logits, problem)[:, int(family.variable_of_group[group])]
-        return log_leaves(odds)
+        odds = ask(_posterior_logits, problem)
+        variable = int(family.variable_of_group[group])
+        return log_leaves(lax.index_in_dim(odds, variable, axis=1, keepdims=False))
     first = int(family.set_offset[s])
     tails = problem.core.tails(problem.odds, problem.tables)
-    return ask(_log_beliefs, problem, tails)[:, first : first + family.group_size(group) + 1]
+    log_beliefs = ask(_log_beliefs, problem, tails)
+    return lax.slice_in_dim(log_beliefs, first, first + family.group_size(group) + 1, axis=1)
 
 
 def event_log_prob(logits: Any, table: Any) -> Any:

@@ -219,8 +219,9 @@ def _fold_singletons(
     variables = np.arange(tree.n_variables)
     for g in alone:
         here = variables == int(tree.family.variable_of_group[g])
-        log0 = xp.where(here, log0 + tables[g][:, :1], log0)
-        log1 = xp.where(here, log1 + tables[g][:, 1:], log1)
+        off, on = xp.split(tables[g], 2, -1)
+        log0 = xp.where(here, log0 + off, log0)
+        log1 = xp.where(here, log1 + on, log1)
     touched = np.isin(variables, tree.family.variable_of_group[alone])
     can0, can1 = log0 > -math.inf, log1 > -math.inf
     both = can0 & can1

@@ -121,12 +121,14 @@ def put_at(array: Any, part: Any, j: Any) -> Any:
 
 def moved_up(x: Any) -> Any:
     """Every entry one place on; the last is lost."""
-    return jnp.concatenate([jnp.zeros_like(x[..., :1]), x[..., :-1]], -1)
+    return jnp.concatenate([jnp.zeros((*x.shape[:-1], 1), x.dtype), lax.slice_in_dim(x, 0, -1, axis=-1)], -1)
 
 
 def moved_down(x: Any) -> Any:
     """Every entry one place back; the first is lost."""
-    return jnp.concatenate([x[..., 1:], jnp.zeros_like(x[..., :1])], -1)
+    return jnp.concatenate(
+        [lax.slice_in_dim(x, 1, None, axis=-1), jnp.zeros((*x.shape[:-1], 1), x.dtype)], -1
+    )
 
 
 def widened(x: Any, width: int, fill: float = 0.0) -> Any:
@@ -137,7 +139,7 @@ def widened(x: Any, width: int, fill: float = 0.0) -> Any:
 
 def shifted(p: Any, width: int) -> list[Any]:
     """The parts of `p` that a filter of `width` entries meets, place by place."""
-    return [p[..., i : i + width] for i in range(p.shape[-1] - width + 1)]
+    return [lax.slice_in_dim(p, i, i + width, axis=-1) for i in range(p.shape[-1] - width + 1)]
 
 
 def common(a: Any, b: Any) -> tuple[int, ...]:
@@ -161,7 +163,7 @@ def toeplitz(b: Any, rows: int, fill: float) -> Any:
 def hankel(p: Any, rows: int) -> Any:
     """``p[i + j]`` for j below `rows`, (..., rows, len(p) - rows + 1)."""
     size = p.shape[-1]
-    return _cut(p, rows, size + 1)[..., : size - rows + 1]
+    return lax.slice_in_dim(_cut(p, rows, size + 1), 0, size - rows + 1, axis=-1)
 
 
 def _cut(period: Any, rows: int, columns: int) -> Any:
@@ -169,7 +171,7 @@ def _cut(period: Any, rows: int, columns: int) -> Any:
     size, lead = period.shape[-1], period.shape[:-1]
     times = -(-rows * columns // size)
     endless = jnp.broadcast_to(period[..., None, :], (*lead, times, size)).reshape(*lead, times * size)
-    return endless[..., : rows * columns].reshape(*lead, rows, columns)
+    return lax.slice_in_dim(endless, 0, rows * columns, axis=-1).reshape(*lead, rows, columns)
 
 
 def direct_convolve(a: Any, b: Any) -> Any:
@@ -234,7 +236,7 @@ def _correlate_by_shifts(p: Any, s: Any) -> Any:
 
     def step(state: Any, _: Any, s_j: Any) -> Any:
         out, p = state
-        return out + p[..., :width] * s_j, moved_down(p)
+        return out + lax.slice_in_dim(p, 0, width, axis=-1) * s_j, moved_down(p)
 
     out = jnp.zeros((*common(p, s), width), p.dtype)
     return over_terms(step, (out, p), s)[0]

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from .ladder import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves, log_weight_of_leaves
 from .logarithms import finite_or_zero
@@ -31,7 +32,7 @@ def upward(leaves: Any, merge: Any) -> list[Any]:
     """Messages of all levels, (B, blocks, size + 1), leaves first."""
     levels = [leaves]
     while levels[-1].shape[-2] > 1:
-        levels.append(merge(levels[-1][..., 0::2, :], levels[-1][..., 1::2, :]))
+        levels.append(merge(*(lax.slice_in_dim(levels[-1], first, None, 2, -2) for first in (0, 1))))
     return levels
 
 
@@ -40,7 +41,7 @@ def downward(root: Any, levels: list[Any], correlate_with: Any) -> Any:
     down = root
     for below in reversed(levels[:-1]):
         blocks, width = below.shape[-2:]
-        siblings = below.reshape(*below.shape[:-2], blocks // 2, 2, width)[..., ::-1, :]
+        siblings = jnp.flip(below.reshape(*below.shape[:-2], blocks // 2, 2, width), -2)
         pair = correlate_with(down[..., None, :], siblings)
         down = pair.reshape(*below.shape[:-1], pair.shape[-1])
     return down
@@ -51,7 +52,7 @@ def _solve(arithmetic: Arithmetic, nu: Any, log_f: Any) -> tuple[Solution, Any]:
     plain = arithmetic is PLAIN
     leaves = jnp.stack([jax.nn.sigmoid(-nu), jax.nn.sigmoid(nu)], -1) if plain else log_leaves(nu)
     levels = upward(leaves, arithmetic.convolve)
-    law = levels[-1][..., 0, :]
+    law = jnp.squeeze(levels[-1], -2)
     table, top = scaled(log_f)
     f = arithmetic.from_log(table)
     log_mean = arithmetic.total(arithmetic.times(law, f))

@@ -261,7 +261,8 @@ def transform(f: Any, frequencies: Frequencies, window: Any) -> Any:
 
 def _blocks(f: Any, small: Any) -> Any:
     """All entries but the last, (B, n / S, S)."""
-    return f[:, :-1].reshape(f.shape[0], f.shape[1] // small[0].shape[1], small[0].shape[1])
+    blocks = lax.slice_in_dim(f, 0, -1, axis=1)
+    return blocks.reshape(f.shape[0], f.shape[1] // small[0].shape[1], small[0].shape[1])
 
 
 def _by_turns(f: Any, versine: Any, sine: Any, powers: Any, window: Any) -> tuple[Any, Any]:
@@ -288,9 +289,10 @@ def _by_turns(f: Any, versine: Any, sine: Any, powers: Any, window: Any) -> tupl
 
 
 def _transform(f: Any, small: Any, large: Any) -> tuple[Any, Any]:
-    inner = (jnp.einsum("bls,bsm->blm", _blocks(f, small), x) for x in small)
+    inner = (_dots(_blocks(f, small), x, 1) for x in small)
     re, im = times(*inner, *(x[:, :-1] for x in large))
-    return jnp.sum(re, 1) + f[:, -1:] * large[0][:, -1], jnp.sum(im, 1) + f[:, -1:] * large[1][:, -1]
+    last = lax.slice_in_dim(f, -1, None, axis=1)
+    return jnp.sum(re, 1) + last * large[0][:, -1], jnp.sum(im, 1) + last * large[1][:, -1]
 
 
 @transform.defjvp
@@ -302,7 +304,15 @@ def _transform_jvp(primals: Any, tangents: Any) -> Any:
 def inverse(re: Any, im: Any, small: Any, large: Any) -> Any:
     """``Re sum_m h_m e^{-iwk}`` for all k = large S + small, (B, L, S)."""
     turned = times(re[:, None], im[:, None], *large)
-    return jnp.einsum("blm,bsm->bls", turned[0], small[0]) - jnp.einsum("blm,bsm->bls", turned[1], small[1])
+    return _dots(turned[0], small[0], 2) - _dots(turned[1], small[1], 2)
+
+
+def _dots(a: Any, b: Any, axis: int) -> Any:
+    """Sums of products over the last axis of `a` and an axis of `b`, row by row.
+
+    Not `einsum`: that names the dtype of its answer, which JAX takes for 32 bits where it transposes outside of ours.
+    """
+    return lax.dot_general(a, b, (((2,), (axis,)), ((0,), (0,))))
 
 
 @jax.checkpoint

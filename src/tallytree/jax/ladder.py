@@ -59,7 +59,7 @@ def log_weight_of_leaves(nu: Any) -> Any:
 
 def leaf_messages(log_down: Any) -> Any:
     """``log d(1) / d(0)``; 0 where neither is possible."""
-    off, on = log_down[..., 0], log_down[..., 1]
+    off, on = (lax.index_in_dim(log_down, y, -1, keepdims=False) for y in (0, 1))
     nothing = (on == -jnp.inf) & (off == -jnp.inf)
     return jnp.where(nothing, 0.0, on - jnp.where(nothing, 0.0, off))
 

@@ -76,7 +76,7 @@ def log_convolve(a: Any, b: Any) -> Any:
 def log_total(terms: Any) -> Any:
     """The logarithm of the sum of exponentials over the last axis but one; a term of -inf has no derivative."""
     top = _largest(terms, -2)
-    return safe_log(jnp.sum(jnp.exp(terms - top), -2)) + top[..., 0, :]
+    return safe_log(jnp.sum(jnp.exp(terms - top), -2)) + jnp.squeeze(top, -2)
 
 
 @log_total.defjvp
@@ -175,7 +175,7 @@ def _log_correlate_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     def add(state: Any, j: Any, s_j: Any, ds_j: Any) -> Any:
         out, dp = state
         weight = jnp.exp(slice_at(p, j, width) + s_j - base)
-        return out + weight * (dp[..., :width] + ds_j), moved_down(dp)
+        return out + weight * (lax.slice_in_dim(dp, 0, width, axis=-1) + ds_j), moved_down(dp)
 
     return c, over_terms(add, (jnp.zeros_like(c), dp), s, ds)[0]
 

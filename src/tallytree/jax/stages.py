@@ -105,11 +105,15 @@ def solved(plain: Any, forth: Any, back: Any, v: Any, given: Any, shape: Any) ->
 
     # JAX transposes the system only if its whole right-hand side moves with whatever moves, zeros included; and the
     # right-hand side of the transposed system is what comes back to both parts of the solution.
-    tied = jnp.where(False, v[:, :1], 0.0)
+    tied = jnp.where(False, lax.slice_in_dim(v, 0, 1, axis=1), 0.0)
     right = tuple(x + tied for x in given)
-    zeros = tuple(jnp.broadcast_to(jnp.where(False, x[:, :1], 0.0), shape) for x in right)
+    ties = tuple(jnp.where(False, lax.slice_in_dim(x, 0, 1, axis=1), 0.0) for x in right)
+    zeros = tuple(jnp.broadcast_to(x, shape) for x in ties)
     left, found = lax.custom_linear_solve(system, (right, zeros), solve, solve_transposed)
-    return tuple((1.0 + tied) * (y + jnp.where(False, x[:, :1], 0.0)) for x, y in zip(left, found))
+    return tuple(
+        (1.0 + tied) * (y + jnp.where(False, lax.slice_in_dim(x, 0, 1, axis=1), 0.0))
+        for x, y in zip(left, found)
+    )
 
 
 def plus(a: Any, b: Any) -> Any:

@@ -94,7 +94,7 @@ def _in_a_row(storage: Any, cells: Any) -> Any:
     swapped = np.stack([second, first], 1).reshape(-1)
     if _evenly(swapped, width):
         pairs = _cut(storage, swapped, width).reshape(storage.shape[0], count // 2, 2, width)
-        return pairs[:, :, ::-1].reshape(storage.shape[0], count, width)
+        return jnp.flip(pairs, 2).reshape(storage.shape[0], count, width)
     return None
 
 
@@ -108,11 +108,11 @@ def _cut(storage: Any, starts: Any, width: int) -> Any:
     batch, count = storage.shape[0], len(starts)
     distance = int(starts[1] - starts[0]) if count > 1 else width
     first, last = int(starts[0]), int(starts[0]) + count * distance
-    whole = storage[:, first:last]
-    short = last - first - whole.shape[1]  # what follows the last message
+    short = max(last - storage.shape[1], 0)  # what follows the last message
+    whole = lax.slice_in_dim(storage, first, last - short, axis=1)
     if short:
         whole = jnp.concatenate([whole, jnp.zeros((batch, short), storage.dtype)], -1)
-    return whole.reshape(batch, count, distance)[:, :, :width]
+    return lax.slice_in_dim(whole.reshape(batch, count, distance), 0, width, axis=-1)
 
 
 class _Cells:
@@ -135,12 +135,12 @@ def _pick_jvp(cells: _Cells, primals: Any, tangents: Any) -> tuple[Any, Any]:
 def _by_slices(storage: Any, places: Any) -> Any:
     flat = np.asarray(places).reshape(-1)
     if len(flat) == 0:
-        return storage[:, :0].reshape(storage.shape[0], *places.shape)
+        return jnp.zeros((storage.shape[0], *places.shape), storage.dtype)
     step = np.diff(flat)
     runs = np.split(flat, np.flatnonzero(step != 1) + 1)
     joined: list[Any] = []
     for run in runs:
-        joined.append(storage[:, int(run[0]) : int(run[-1]) + 1])
+        joined.append(lax.slice_in_dim(storage, int(run[0]), int(run[-1]) + 1, axis=1))
     return jnp.concatenate(joined, -1).reshape(storage.shape[0], *places.shape)
 
 
@@ -197,7 +197,8 @@ def upward(schedule: Schedule, arithmetic: Arithmetic, leaves: Any, tables: Any)
     log_mean = jnp.zeros((batch,), leaves.dtype)
     faintest = jnp.zeros((batch,), leaves.dtype)
     for step in schedule.up:
-        merged = arithmetic.convolve(messages.at(step.left), messages.at(step.right))[..., : step.width]
+        merged = arithmetic.convolve(messages.at(step.left), messages.at(step.right))
+        merged = lax.slice_in_dim(merged, 0, step.width, axis=-1)
         if _has_tables(step, tables):
             table, top = scaled(pick(extended, step.table))
             weighted = arithmetic.times(merged, arithmetic.from_log(table))
@@ -293,6 +294,6 @@ def _downward(
     for step in schedule.down:
         parent, sibling = state[1].at(step.parent_cells), up.messages.at(step.sibling_cells)
         needed = step.width + sibling.shape[-1] - 1
-        parent = widened(parent, needed, arithmetic.zero)[..., :needed]
+        parent = lax.slice_in_dim(widened(parent, needed, arithmetic.zero), 0, needed, axis=-1)
         state = place(step, arithmetic.correlate(parent, sibling), state)
     return state[0], state[2], state[3]
