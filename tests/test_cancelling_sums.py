@@ -61,6 +61,48 @@ def test_log_partition_keeps_its_digits_where_log_odds_cancel_along_edges(engine
                 assert abs(float(Fraction(float(found)) - truth)) <= 1e-10 * (1.0 + abs(float(truth)))
 
 
+@pytest.mark.parametrize("engine", ["native", "array"])
+def test_log_prob_keeps_its_digits_where_tables_undo_log_odds(engine):
+    n = 300
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=n) * 1e6
+    tables = rng.normal(size=(n - 1, 2, 2))
+    tables[:, 1, :] -= x[:-1, None]
+    small = tables.copy()
+    small[:, 1, :] += x[:-1, None]  # exact
+    x[-1] = small[-1, 1, 1]
+    path = [(i, i + 1) for i in range(n - 1)]
+    unary = np.stack([np.zeros(n), x], axis=-1)
+    without = np.where(np.arange(n) < n - 1, 0.0, x)
+    states = rng.integers(0, 2, (20, n))
+    with config.using(engine=engine):
+        exact = tt.CountModel(without, edges=tt.Forest(path, small)).log_prob(states)
+        found = tt.CountModel(x, edges=tt.Forest(path, tables)).log_prob(states)
+        np.testing.assert_allclose(found, exact, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(
+            tt.ChainModel(unary, tables).log_prob(states), exact, rtol=1e-13, atol=1e-13
+        )
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e6])
+def test_log_prob_keeps_its_digits_where_a_table_undoes_the_sum_of_log_odds(scale):
+    x = np.random.default_rng(3).normal(size=300) * scale
+    total = sum(map(Fraction, x.tolist()))
+    left = float(total + Fraction(-float(total)))
+    table = np.where(np.arange(301) == 0, 0.0, -np.inf)
+    table[-1] = -float(total)
+    model = tt.CountModel(
+        x,
+        [
+            tt.Group(None, table),
+            tt.Group(range(5), np.arange(6.0) * scale),
+            tt.Group(range(5), np.arange(6.0) * -scale),
+        ],
+    )
+    exact = -np.log1p(np.exp([-left, left]))
+    np.testing.assert_allclose(model.log_prob([np.ones(300), np.zeros(300)]), exact, rtol=1e-13)
+
+
 def test_the_mode_of_large_log_odds_has_the_probability_of_its_variables():
     x = np.random.default_rng(1).normal(size=2000) * 1e6
     truth = -np.log1p(np.exp(-np.abs(x))).sum()

@@ -13,11 +13,15 @@ _ROUNDED = 2.0**-50  # of the sizes of all terms: what a sum in the usual order 
 _FEW = 512  # terms that are quicker one by one
 
 
-def accurate_sum(values: Float64) -> Float64:
-    """Sums over the last axis; those in which large numbers cancel carry their rounding errors along."""
-    total = np.asarray(values.sum(-1))
-    if np.vdot(values, values) * values.shape[-1] <= (1e-13 / _ROUNDED) ** 2:  # the usual case, kept short
+def accurate_sum(*parts: Float64) -> Float64:
+    """Sums over the last axes of all parts; those in which large numbers cancel carry their rounding errors along."""
+    total = np.asarray(sum((x.sum(-1) for x in parts[1:]), parts[0].sum(-1)))
+    squares = sum(np.vdot(x, x) * x.shape[-1] for x in parts) * len(parts)
+    if squares <= (1e-13 / _ROUNDED) ** 2:  # the usual case, kept short
         return total
+    values = parts[0]
+    if len(parts) > 1:
+        values = np.concatenate([np.broadcast_to(x, (*total.shape, x.shape[-1])) for x in parts], axis=-1)
     size = np.asarray(np.abs(values).sum(-1))
     lost = (_ROUNDED * size > 1e-13 * (1.0 + np.abs(total))) & np.isfinite(size)
     for place in np.argwhere(lost).tolist():

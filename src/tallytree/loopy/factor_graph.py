@@ -559,8 +559,7 @@ class FactorGraph(Caching, Value):
 
 def _model_weight(model: CountModel, on: NDArray[np.bool_]) -> Float64:
     """Log of the unnormalised weight under a model, (...,); in double precision whatever the model answers in."""
-    total = moments.log_weight(model._tree, model._params, on)
-    return np.asarray(total + model._edge_weight(on))
+    return moments.log_weight(model._tree, model._params, on, model._edge_weights(on))
 
 
 def without_masks(logs: Float64) -> Float64:

@@ -468,12 +468,12 @@ class BinaryModel(Model):
             )
         return forest
 
-    def _edge_weight(self, states: Bools) -> Any:
-        """Log-weights that the edges give to configurations, masks apart."""
+    def _edge_weights(self, states: Bools) -> Float64 | None:
+        """Log-weights (..., E) that the edges give to configurations, masks apart; None without edges."""
         if self._forest is None:
-            return 0.0
+            return None
         pairs, tables = self._forest.pairs, self._unmasked_edges.tables
         first, second = states[..., pairs[:, 0]], states[..., pairs[:, 1]]
         on = np.where(second, tables[..., 1, 1], tables[..., 1, 0])
         off = np.where(second, tables[..., 0, 1], tables[..., 0, 0])
-        return np.where(first, on, off).sum(-1)
+        return np.where(first, on, off)

@@ -12,6 +12,7 @@ from .. import checks
 from ..arrays import Float64, Ints, Size
 from ..engine.forest import maxima, walk
 from ..engine.forest.tangent import Direction, directional_derivatives
+from ..engine.log_sums import accurate_sum
 from ..errors import ParameterError
 from .base import rows_of
 from .chain_core import ChainCore
@@ -60,8 +61,16 @@ class ChainAnswers(ChainCore):
         if wrong.size:
             raise ParameterError(f"`labels` must be between 0 and {self.n_labels - 1}; {wrong[0]} arrived.")
         y = np.where(inside, y, self._resting)
-        # What far numbers add to all sequences alike is in neither term.
-        return np.asarray(self._log_weight(y) - self._answer.log_mean.reshape(self._batch_shape))[()]
+        self._answer  # noqa: B018 - raises for an impossible model
+        # What far numbers add to all sequences alike is in neither term; what the labels of a position have in common
+        # is in both if log Z is smaller with it.
+        common = self._made[1][:, :-1]
+        without, log_norm = self._solver.log_norm(), self._solver.log_norm(common)
+        smaller = np.abs(log_norm) < np.abs(without)
+        log_norm, common = np.where(smaller, log_norm, without), np.where(smaller[:, None], common, 0.0)
+        rows = np.broadcast_to(np.arange(len(common)).reshape(self._batch_shape), shape)
+        score = accurate_sum(*maxima.log_weights(self._problem, y, rows), common[rows])
+        return np.asarray(score - log_norm.reshape(self._batch_shape))[()]
 
     def sample(self, size: Size = None, rng: Any = None) -> Ints:
         """Exact joint samples of label sequences, ``(*size, ..., T)``; -1 behind the end.
@@ -131,21 +140,6 @@ class ChainAnswers(ChainCore):
         self._check_possible(values)
         states[~self._inside] = -1
         return states.reshape(*self._batch_shape, self.n_positions)
-
-    def _log_weight(self, y: Ints) -> Float64:
-        problem, n = self._problem, self.n_positions
-        shape = y.shape[:-1]
-        rows = np.broadcast_to(np.arange(len(problem.log_leaf)).reshape(self._batch_shape), shape)[..., None]
-        total = problem.log_leaf[rows, np.arange(n), y].sum(-1)
-        edge_rows = rows if len(problem.log_edge) > 1 else np.zeros_like(rows)
-        total = total + problem.log_edge[edge_rows, np.arange(n - 1), y[..., :-1], y[..., 1:]].sum(-1)
-        score = self._scores[np.arange(n), y]
-        table_rows = rows[..., 0] if len(problem.tables) > 1 else np.zeros(shape, np.int64)
-        family = self._tree.family
-        for s in range(family.n_sets):
-            members = family.order[family.start[s] : family.stop[s]]
-            total = total + problem.tables[table_rows, self._offset[s] + score[..., members].sum(-1)]
-        return np.asarray(total)
 
     # -- second order ------------------------------------------------------------------------------------------
 

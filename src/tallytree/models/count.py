@@ -285,7 +285,7 @@ class CountModel(Configurations, SecondOrder, Information):
         """
         states = configurations.states(y, self.n_variables, self.batch_shape)
         # What masks add to all configurations alike is in neither term.
-        score = moments.log_weight(self._tree, self._params.unmasked, states) + self._edge_weight(states)
+        score = moments.log_weight(self._tree, self._params.unmasked, states, self._edge_weights(states))
         log_norm = np.reshape(self._log_norm, self.batch_shape)
         found = np.asarray(score - log_norm)
         size = np.abs(score) + np.abs(log_norm)

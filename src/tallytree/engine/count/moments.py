@@ -74,29 +74,37 @@ def expectation_sums(
 
 
 def weight_of_logits(logits: Float64, states: NDArray[np.bool_]) -> Float64:
-    """What log-odds alone say of configurations (..., D); forced variables enter with weight one."""
+    """What log-odds alone say of configurations (..., D)."""
+    return accurate_sum(_terms_of_logits(logits, states))
+
+
+def _terms_of_logits(logits: Float64, states: NDArray[np.bool_]) -> Float64:
+    """What every variable adds to a log-weight; forced variables enter with weight one."""
     forced = logits == math.inf
     if not forced.any():
-        return accurate_sum(np.where(states, logits, 0.0))
-    on = accurate_sum(np.where(states, np.where(forced, 0.0, logits), 0.0))
-    return np.where((~states & forced).any(-1), -math.inf, on)
+        return np.where(states, logits, 0.0)
+    return np.where(states, np.where(forced, 0.0, logits), np.where(forced, -math.inf, 0.0))
 
 
-def log_weight(tree: CountTree, params: Any, states: NDArray[np.bool_]) -> Float64:
-    """Log of the unnormalised weight of configurations; forced variables enter with weight one."""
-    total = weight_of_logits(np.asarray(params.logits, np.float64), states)
+def log_weight(
+    tree: CountTree, params: Any, states: NDArray[np.bool_], edges: Float64 | None = None
+) -> Float64:
+    """Log of the unnormalised weight of configurations, with what edges (..., E) add; large numbers may cancel."""
+    own = _terms_of_logits(np.asarray(params.logits, np.float64), states)
+    parts = [own] if edges is None else [own, edges]
     for g, members in enumerate(tree.groups):
         count = np.count_nonzero(states if len(members) == states.shape[-1] else states[..., members], -1)
         table = params.tables[g]
         if table.ndim == 1:
-            total = total + table[count]
+            parts.append(table[count[..., None]])
             continue
         shape = np.broadcast_shapes(table.shape[:-1], count.shape)
         picked = np.take_along_axis(
             np.broadcast_to(table, (*shape, table.shape[-1])), np.broadcast_to(count, shape)[..., None], -1
         )
-        total = total + picked[..., 0]
-    return np.asarray(total + params.batch_constant)
+        parts.append(picked)
+    parts.append(np.asarray(params.batch_constant)[..., None])
+    return accurate_sum(*parts)
 
 
 def cross_entropy(

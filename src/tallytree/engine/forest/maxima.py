@@ -391,7 +391,7 @@ class Weights(NamedTuple):
 
     @property
     def total(self) -> Float64:
-        return accurate_sum(np.concatenate(self, axis=-1))
+        return accurate_sum(*self)
 
 
 def log_weights(problem: ForestProblem, states: Ints, rows: Ints | None = None) -> Weights:
