@@ -539,6 +539,36 @@ def test_rare_events_keep_the_probability_that_any_happens(p, weights):
     assert mirrored.logcdf(most - 1) == pytest.approx(any_of, rel=1e-11)
 
 
+@pytest.mark.parametrize("expected", [1e-3, 1e-6, 1e-10, 1e-16])
+@pytest.mark.parametrize("certain", [False, True])  # or nearly all of them happen
+def test_sums_of_rare_events_need_no_exact_tree(expected, certain, monkeypatch):
+    """Against the exact tree; among the sums are those that take two events."""
+    rng = np.random.default_rng(0)
+    n = 400
+    p, weights = expected / n * (rng.random(n) + 0.5), rng.integers(1, 20, n)
+    nu = (np.log(p) - np.log1p(-p)) * (-1 if certain else 1)
+    events = tt.PoissonBinomial(logits=nu, weights=weights)._events
+    most, cells = events.most, np.arange(1, 37)
+    low = most - cells if certain else cells
+    whole = SumLaw(events)._table()
+
+    def refused(*_):
+        raise AssertionError("the exact tree was asked")
+
+    want = [sums._exact(events, Weight(np.array([k]), np.array([k])), True) for k in low[[4, 18]]]
+    monkeypatch.setattr(sums, "_exact", refused)
+    found = SumLaw(events)
+    np.testing.assert_allclose(found.ask("at", low), whole[low], atol=1e-10, rtol=1e-10)
+    tails = np.logaddexp.accumulate(whole) if certain else np.logaddexp.accumulate(whole[::-1])[::-1]
+    np.testing.assert_allclose(
+        found.ask("below" if certain else "above", low), tails[low], atol=1e-10, rtol=1e-10
+    )
+    for k, exact in zip(low[[4, 18]], want):
+        answer = expectation(events, Weight(np.array([k]), np.array([k])), outcomes=True)
+        np.testing.assert_allclose(answer.log_mean, exact.log_mean, atol=1e-10, rtol=1e-10)
+        np.testing.assert_allclose(answer.log_outcomes, exact.log_outcomes, atol=2e-10, rtol=1e-10)
+
+
 def test_weights_that_no_grid_can_hold_are_refused():
     for weights, step, text in (
         ([0.0, 0.0], 0.1, "must not all be 0"),

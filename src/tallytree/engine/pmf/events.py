@@ -53,6 +53,13 @@ class Events(NamedTuple):
         away = self.values - mean[:, :, None]
         return mean.sum(axis=1), (p * away * away).sum(axis=(1, 2))
 
+    def departures(self) -> Float64:
+        """How many events are expected not to have their likeliest outcome, (B,)."""
+        p = np.exp(self.log_p)
+        if p.size:
+            np.put_along_axis(p, p.argmax(axis=2)[..., None], 0.0, axis=2)
+        return np.asarray(p.sum(axis=(1, 2)))
+
     def within(self, low: Ints, high: Ints) -> Events:
         """The same without outcomes that no sum in ``low .. high`` (B,) has; they no longer add up to one.
 
@@ -223,3 +230,35 @@ def tilt_to(events: Events, wanted: Float64, *, near: float = 0.1) -> Float64:
         if not active.any():
             break
     return s
+
+
+def tilt_of_rare(events: Events, low: Ints, high: Ints) -> Float64:
+    """Tilts (B,) towards ``low .. high`` (B,) where few events leave their likeliest outcomes.
+
+    With lambda the expected number that leaves them under the tilt, the error of a law is about ``lambda^2``, and a
+    probability comes with the factor ``exp(s low - K(s))``, where K is about lambda. So the best tilt has
+    ``(1 + 2 / lambda) mean = low``, the mean and `low` being counted from the likeliest sum.
+    """
+    log_p, likeliest = events.log_p, events.log_p.argmax(axis=2)[..., None]
+    base = np.take_along_axis(np.broadcast_to(events.values, log_p.shape), likeliest, axis=2)
+    away, start = events.values - base, base.sum(axis=(1, 2))
+    target = np.clip(start, low, high) - start
+    unit = np.sign(target) / max(float(np.abs(away).max(initial=1)), 1.0)
+
+    def short(s: Float64) -> Bools:
+        p = np.exp(Events(log_p, away).tilted(s * unit)[0].log_p)
+        np.put_along_axis(p, likeliest, 0.0, axis=2)
+        mean, number = np.abs((p * away).sum(axis=(1, 2))), p.sum(axis=(1, 2))
+        return np.asarray(mean * (1.0 + 2.0 / np.maximum(number, 1e-300)) < np.abs(target))
+
+    bottom, top = np.zeros(len(target)), np.ones(len(target))
+    for _ in range(16):
+        more = short(top)
+        if not more.any():
+            break
+        bottom, top = np.where(more, top, bottom), np.where(more, 2.0 * top, top)
+    for _ in range(6):
+        middle = 0.5 * (bottom + top)
+        more = short(middle)
+        bottom, top = np.where(more, middle, bottom), np.where(more, top, middle)
+    return np.asarray(np.where(bottom > 0.0, 0.5 * (bottom + top), 0.0) * unit)

@@ -10,6 +10,10 @@ where e_1 and e_max bound the errors of u in the sum and in one cell. The messag
 way, relative to itself. What fails is asked in another way: a function of the sum is cut into
 pieces, whose expectations add up without cancellation, each under a tilt of its own; an outcome is conditioned on; and
 at last comes the exact tree. Certified is a relative error of 1e-10.
+
+Laws, tails, quantiles and contributions of rare events, 1e-3 to 1e-16 of them expected, cost what others cost. What
+still takes the exact tree are conditional probabilities given sums that need several events where fewer than about 1e-6
+are expected: there the sum has a probability below 1e-12, and the outcomes span further powers of the expected number.
 """
 
 from __future__ import annotations
@@ -24,8 +28,8 @@ import numpy as np
 from ...arrays import Bools, Float64, Ints
 from ..law import log_side
 from ..log_sums import anchor, log_sum
-from .events import Events, tilt_to
-from .tree import KEPT, LOGS, PLAIN, WINDOWS, SumTree
+from .events import Events, tilt_of_rare, tilt_to
+from .tree import LOGS, PLAIN, WINDOWS, SumTree
 
 SHORT = 1024  # cells up to which the exact tree is quick enough for everything
 FEW = 4096  # configurations that are listed one by one
@@ -36,7 +40,7 @@ _PIECES = 24  # of a function, before the exact tree is cheaper
 _SINGLE = 64  # outcomes that are conditioned on, one by one
 _LISTED = 1 << 36  # events times cells up to which possible sums are listed: a second
 _ROOM = 1 << 21  # cells of the rows that go into one tree
-_LOST = 2.0 * math.exp(-KEPT)
+_RARE = 0.5  # events that leave their likeliest outcomes: fewer have a tilt of their own
 
 
 class Weight(NamedTuple):
@@ -190,6 +194,9 @@ def _on_windows(
     mean, variance = central.moments()
     wanted = np.clip(mean, f.low, f.high) if f.table is None else _likely_sum(kept, f, mean)
     s = np.where(np.abs(wanted - mean) <= 0.1 * np.sqrt(variance), 0.0, tilt_to(kept, wanted))
+    if f.table is None:
+        few = np.flatnonzero(central.departures() < _RARE)
+        s[few] = tilt_of_rare(kept.take(few), f.low[few], f.high[few])
     for attempt in range(3):
         tilted, log_scale = kept.tilted(s)
         last = f.table is None or attempt == 2
@@ -208,7 +215,7 @@ def _on_windows(
         s = np.where(
             np.isfinite(middle), tilt_to(kept, np.where(np.isfinite(middle), middle, mean), near=0.05), s
         )
-    error = np.minimum(np.sqrt(tree.root.error[:, 0]), tree.root.peak_error[:, 0] * d.sum(axis=1)) + _LOST
+    error = np.minimum(np.sqrt(tree.root.error[:, 0]), tree.root.peak_error[:, 0] * d.sum(axis=1)) + tree.lost
     if f.table is not None:
         error = error + _outside(tree, f, s, top[:, 0])
     scale = log_scale + top[:, 0]
@@ -220,13 +227,11 @@ def _on_windows(
     if not outcomes:
         return Expectation(log_mean, None), most, bound
     message, noise = tree.outcome_messages(d)
+    noise = noise + error[:, None] * (f.table is not None) + tree.lost
+    message, noise = _with_rest(tilted, message, noise, z, error)
     possible = kept.log_p > -math.inf
     with np.errstate(divide="ignore", invalid="ignore"):
-        off = np.where(
-            possible,
-            (noise[:, :, None] + error[:, None, None] * (f.table is not None) + _LOST) / message,
-            0.0,
-        )
+        off = np.where(possible, noise / message, 0.0)
         joint = tilted.log_p + np.log(message)
     joint = np.where(possible, joint, -math.inf) - np.log(np.where(z > 0, z, 1.0))[:, None, None]
     doubtful = np.argwhere(~(off <= CERTIFIED))
@@ -236,6 +241,29 @@ def _on_windows(
             off[row, i, o] = 0.0
     bound = np.maximum(bound, np.where(np.isnan(off), math.inf, off).max(axis=(1, 2), initial=0.0))
     return Expectation(log_mean, _normalised(joint)), most, bound
+
+
+def _with_rest(
+    events: Events, message: Float64, noise: Float64, z: Float64, error: Float64
+) -> tuple[Float64, Float64]:
+    """Messages (B, n, O) and bounds on their errors, those (B, n) of the tree or those of what other outcomes leave.
+
+    Where an event is rare, the message to its likeliest outcome is next to Z, ``(Z - sum of the others) / p``, and the
+    error of the others counts by their probabilities only.
+    """
+    p = np.exp(events.log_p)
+    likeliest = p.argmax(axis=2)[..., None]
+    top = np.take_along_axis(p, likeliest, axis=2)[..., 0]
+    np.put_along_axis(p, likeliest, 0.0, axis=2)
+    rest = (z[:, None] - (p * message).sum(axis=2)) / top
+    off = (error[:, None] + p.sum(axis=2) * noise + 16.0 * 2.0**-53 * z[:, None]) / top
+    better = (off < noise) & (rest > 0.0)
+    bounds = np.repeat(noise[..., None], p.shape[2], axis=2)
+    own = np.take_along_axis(message, likeliest, axis=2)[..., 0]
+    np.put_along_axis(bounds, likeliest, np.where(better, off, noise)[..., None], axis=2)
+    out = np.array(message)
+    np.put_along_axis(out, likeliest, np.where(better, rest, own)[..., None], axis=2)
+    return out, bounds
 
 
 def _given_outcome(events: Events, f: Weight, row: int, i: int, o: int) -> float:
@@ -286,6 +314,7 @@ def _outside(tree: SumTree, f: Weight, s: Float64, top: Float64) -> Float64:
 def _in_pieces(events: Events, f: Weight, outcomes: bool) -> Expectation:
     """One row whose function of the sum is cut into pieces until every one is certified; at last the exact tree."""
     low, high = (int(x[0]) for x in events.extremes())
+    mean = float(events.moments()[0][0])
     todo = [(max(low, int(f.low[0])), min(high, int(f.high[0])))]
     done: list[Expectation] = []
     best, dropped, tried = -math.inf, -math.inf, 0
@@ -306,7 +335,7 @@ def _in_pieces(events: Events, f: Weight, outcomes: bool) -> Expectation:
                 return _exact(events, f, outcomes)
             middle = (first + last) // 2
             near = [(first, middle), (middle + 1, last)]
-            todo.extend(near if low - first > last - high else near[::-1])
+            todo.extend(near if mean > middle else near[::-1])  # the likelier half is next
     if todo or not done:
         return _exact(events, f, outcomes)
     log_mean = log_sum(np.stack([a.log_mean for a in done]), axis=0)
@@ -355,9 +384,10 @@ class SumLaw:
 
     def _pass(self, s: Float64) -> Stretch:
         tilted, log_scale = self.events.tilted(s)
-        root = SumTree(tilted, WINDOWS, keep=False).root
+        tree = SumTree(tilted, WINDOWS, keep=False)
+        root = tree.root
         law, first, tilt = root.law[0, 0], int(root.start[0, 0]), float(s[0])
-        peak, ones = float(root.peak_error[0, 0]), math.sqrt(float(root.error[0, 0])) + _LOST
+        peak, ones = float(root.peak_error[0, 0]), math.sqrt(float(root.error[0, 0])) + tree.lost
         with np.errstate(divide="ignore"):
             logs = np.log(law)
         cells = first + np.arange(len(law))
@@ -367,13 +397,13 @@ class SumLaw:
         sure_below = sure_above = np.zeros(len(law), bool)
         if tilt >= 0.0:
             above = np.logaddexp.accumulate(moved[::-1])[::-1]
-            slope = min(ones, peak / -math.expm1(-tilt) if tilt else math.inf) + (_LOST if tilt else 0.0)
+            slope = min(ones, peak / -math.expm1(-tilt) if tilt else math.inf) + (tree.lost if tilt else 0.0)
             sure_above = above + tilt * cells - log_scale[0] > math.log(max(slope, 1e-250) / _SURE)
         if tilt <= 0.0:
             below = np.logaddexp.accumulate(moved)
-            slope = min(ones, peak / -math.expm1(tilt) if tilt else math.inf) + (_LOST if tilt else 0.0)
+            slope = min(ones, peak / -math.expm1(tilt) if tilt else math.inf) + (tree.lost if tilt else 0.0)
             sure_below = below + tilt * cells - log_scale[0] > math.log(max(slope, 1e-250) / _SURE)
-        return Stretch(first, moved, sure, below, sure_below, above, sure_above, peak + _LOST, ones)
+        return Stretch(first, moved, sure, below, sure_below, above, sure_above, peak + tree.lost, ones)
 
     def _look(self, which: str, cells: Ints, out: Float64, todo: Bools, stretch: Stretch) -> None:
         values, sure = {
@@ -431,7 +461,7 @@ class SumLaw:
         if 0 <= place < len(values):
             return math.exp(float(values[place])), central.peak if which == "at" else central.ones
         full = (place < 0) == (which == "above")
-        return float(full and which != "at"), _LOST
+        return float(full and which != "at"), central.ones
 
     @property
     def _reach(self) -> int:

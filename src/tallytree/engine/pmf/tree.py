@@ -12,14 +12,19 @@ have unlimited range. `WINDOWS` is for long sums under a tilt: nodes up to `DIRE
 merged by FFT on a window of cells. The window comes from Chernoff's bound: the log of the moment generating function
 at a few arguments is added from node to node, and outside the window lies less than ``exp(-KEPT)``, given any outcome
 of any event in the node. The error of an FFT is relative to the norms of its factors; it is summed in `error` (1-norms,
-independent roundings by their squares) for certificates: see `sums.py`.
+independent roundings by their squares) for certificates: see `sums.py`. Where few events are expected, almost all mass
+of a node is in one cell. That entry is taken out, and with ``u = a [m] + v``, [m] being the law of the cell m,
+
+    u_l * u_r = a_l [m_l] * u_r + a_r [m_r] * v_l + v_l * v_r,
+
+so that only ``v_l * v_r`` has an error, which is relative to the probabilities that anything else happens.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
@@ -35,6 +40,7 @@ KEPT = 44.0  # nats: the mass outside a window is below exp(-44) = 8e-20
 # (smooth, rough, sparse and spread laws, N from 64 to 8192). One entry has that over sqrt(N); up to 5 times it.
 _NOISE, _PEAK = 1.25, 8.0
 _UNIT = 2.0**-53
+_FEW = 32.0  # expected departures from the likeliest outcomes, below which nodes have a peak worth taking out
 _CACHE = 1 << 15  # entries that stay near the processor
 _GROUP = 1 << 22  # entries of one working array of a draw
 
@@ -70,6 +76,38 @@ class Step:
     rows: slice | None = None
     spectra: Any = None
     size: int = 0
+    peaks: Peaks | None = None
+
+
+class Peaks(NamedTuple):
+    """Entries (B, R) that hold most of the mass of their nodes, or 0, their cells, and the laws without them."""
+
+    size: Float64
+    cell: Ints
+    rest: Float64
+
+    def side(self, k: int) -> Peaks:
+        """Those of the left or the right children."""
+        return Peaks(self.size[:, k::2], self.cell[:, k::2], self.rest[:, k::2])
+
+    def places(self, length: int, cycle: int) -> Ints:
+        """Where cells from 0 on are when moved by the peaks, (B, R, length) on a cycle."""
+        return np.asarray((self.cell[..., None] + np.arange(length)) % cycle)
+
+    def add_moved(self, law: Float64, other: Float64) -> None:
+        """Add the other child's laws (B, R, L), moved by the peaks and times them, to `law` (B, R, N) on a cycle."""
+        length, part = other.shape[2], self.size[..., None] * other
+        if not self.cell.any():
+            law[..., :length] += part
+            return
+        at = self.places(length, law.shape[2])
+        np.put_along_axis(law, at, np.take_along_axis(law, at, axis=2) + part, axis=2)
+
+    def message(self, given: Float64, length: int) -> Float64:
+        """What a message (B, R, N) on a cycle says about the first `length` cells of the other child, by the peaks."""
+        return np.asarray(
+            self.size[..., None] * np.take_along_axis(given, self.places(length, given.shape[2]), axis=2)
+        )
 
 
 class SumTree:
@@ -81,11 +119,17 @@ class SumTree:
         self._zero = -math.inf if numbers == LOGS else 0.0
         self._leaf_law = events.log_p if numbers == LOGS else np.exp(events.log_p)
         self._steps: list[Step] = []
+        self._kept, self._rare = KEPT, False
         if numbers == WINDOWS:
+            number = events.departures()
+            least = float(number.min(initial=math.inf, where=number > 0.0))
+            self._kept, self._rare = KEPT - 2.0 * math.log(min(least, 1.0)), least < _FEW
             deviation = math.sqrt(max(float(events.moments()[1].max(initial=0.0)), 1.0))
-            count = max(3, math.ceil(math.log(1.5 * deviation) / math.log(3.0)) + 2)
-            up = 3.0 ** np.arange(count) * 2.0 / deviation
+            slowest = min(2.0 / deviation, 3.0 / max(float(events.values.max(initial=1)), 1.0))
+            count = max(3, math.ceil(math.log(3.0 / slowest) / math.log(3.0)) + 2)
+            up = 3.0 ** np.arange(count) * slowest
             self._arguments = np.concatenate([up[up < 4.0], -up[up < 4.0]])
+        self.lost = 2.0 * math.exp(-self._kept)  # mass outside windows
         self.root = self._grow()
 
     # -- upwards -----------------------------------------------------------------------------------------------
@@ -210,16 +254,22 @@ class SumTree:
             size = next_fast_len(full, True)
         length = min(length, full)
         first = np.minimum(first, start + full - length)
-        spectra = rfft(node.law, size, axis=2)
-        law = irfft(spectra[:, 0::2] * spectra[:, 1::2], size, axis=2)
+        top = node.law.max(axis=2)
+        peaks = self._peaks(node, top)
+        rest = node.law if peaks is None else peaks.rest
+        spectra = rfft(rest, size, axis=2)
+        law = np.maximum(irfft(spectra[:, 0::2] * spectra[:, 1::2], size, axis=2), 0.0)
+        if peaks is not None:
+            peaks.side(0).add_moved(law, node.law[:, 1::2])
+            peaks.side(1).add_moved(law, rest[:, 0::2])
         offset = first - start
         if offset.any():
             law = np.take_along_axis(law, (offset[..., None] + np.arange(length)) % size, axis=2)
-        law = np.maximum(law[..., :length], 0.0)
-        norms = np.sqrt(np.einsum("brl,brl->br", node.law, node.law))
-        noise = _NOISE * _UNIT * math.sqrt(math.log2(size)) * np.minimum(norms[:, 0::2], norms[:, 1::2])
-        lost = 2.0 * math.exp(-KEPT)
-        top = node.law.max(axis=2)
+        law = law[..., :length]
+        norms, mass = np.sqrt(np.einsum("brl,brl->br", rest, rest)), rest.sum(axis=2)
+        noise = np.minimum(norms[:, 0::2] * mass[:, 1::2], norms[:, 1::2] * mass[:, 0::2])
+        noise = _NOISE * _UNIT * math.sqrt(math.log2(size)) * noise
+        lost = self.lost
         ones = np.sqrt(node.error)
         # an error spreads over the other law, or keeps its own largest entry
         spread = np.minimum(ones[:, 0::2] * top[:, 1::2], node.peak_error[:, 0::2])
@@ -228,11 +278,21 @@ class SumTree:
         out = Node(
             law, first, error + (noise * math.sqrt(size) + lost) ** 2, rare, degree, peak + lost, bounds
         )
-        return self._record(Step(out, [node], spectra=spectra if self._keep else None, size=size))
+        return self._record(
+            Step(out, [node], spectra=spectra if self._keep else None, size=size, peaks=peaks)
+        )
+
+    def _peaks(self, node: Node, top: Float64) -> Peaks | None:
+        size = np.where(top > 0.5, top, 0.0)
+        if not (self._rare and size.any()):
+            return None
+        cell, rest = node.law.argmax(axis=2), np.array(node.law)
+        np.put_along_axis(rest, cell[..., None], np.where(size > 0.0, 0.0, top)[..., None], axis=2)
+        return Peaks(size, cell, rest)
 
     def _window(self, bounds: Float64, start: Ints, full: int, rare: Float64) -> tuple[Ints, Ints]:
         x = self._arguments
-        reach = (bounds + (KEPT + rare)[..., None]) / x
+        reach = (bounds + (self._kept + rare)[..., None]) / x
         far = float(2**60)
         high = np.where(x > 0, reach, far).min(axis=2, initial=far)
         low = np.where(x < 0, reach, -far).max(axis=2, initial=-far)
@@ -301,13 +361,15 @@ class SumTree:
                     given, (offset[..., None] + np.arange(out.length)) % step.size, out.message, axis=2
                 )
             spectrum = rfft(given, step.size, axis=2)
-            message[:, 0::2] = irfft(spectrum * step.spectra[:, 1::2].conj(), step.size, axis=2)[
-                ..., : node.length
-            ]
-            message[:, 1::2] = irfft(spectrum * step.spectra[:, 0::2].conj(), step.size, axis=2)[
-                ..., : node.length
-            ]
+            mass = np.ones(node.start.shape) if step.peaks is None else step.peaks.rest.sum(axis=2)
+            for k in (0, 1):
+                other = step.spectra[:, 1 - k :: 2].conj()
+                message[:, k::2] = irfft(spectrum * other, step.size, axis=2)[..., : node.length]
             np.maximum(message, 0.0, out=message)
+            if step.peaks is not None:
+                given = _padded(given, step.size, 0.0)
+                for k in (0, 1):
+                    message[:, k::2] += step.peaks.side(1 - k).message(given, node.length)
             norm = np.sqrt(np.einsum("brl,brl->br", out.message, out.message))
             rounding = (
                 _NOISE
@@ -316,10 +378,11 @@ class SumTree:
                 * norm
                 * min(1.0, _PEAK / math.sqrt(step.size))
             )
-            ones = np.sqrt(node.error) + 2.0 * math.exp(-KEPT)
-            top = out.message.max(axis=2)
-            noise[:, 0::2] += rounding + top * ones[:, 1::2]
-            noise[:, 1::2] += rounding + top * ones[:, 0::2]
+            ones = np.sqrt(node.error) + self.lost
+            top, total = out.message.max(axis=2), out.message.sum(axis=2)
+            for k in (0, 1):
+                theirs = np.minimum(top * ones[:, 1 - k :: 2], total * node.peak_error[:, 1 - k :: 2])
+                noise[:, k::2] += rounding * mass[:, 1 - k :: 2] + theirs
         node.message, node.noise = message, noise
 
     # -- draws -------------------------------------------------------------------------------------------------
