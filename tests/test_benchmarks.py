@@ -92,6 +92,17 @@ for cell, price, *_ in cliffs.priced(cells, limit=1.0):
     print(cell.potential, price.exact, price.ratio > 100.0)
 """
 
+CLOCKS = """
+import signal, sys, time
+sys.path.insert(0, sys.argv[1])
+import cliffs
+
+start = time.perf_counter()
+signal.setitimer(signal.ITIMER_PROF, 60.0)
+print(cliffs.Cell("numpy", "flat", "marginals", 50, *cliffs.USUAL).seconds(0.0, 60.0) > 0.0)
+print(time.perf_counter() - start < 1.0)
+"""
+
 
 def test_a_cell_beyond_its_limit_of_processor_time_is_ended_and_the_next_one_runs():
     """In a process of its own, as the command is: its children are forks, and JAX refuses to be forked."""
@@ -100,6 +111,13 @@ def test_a_cell_beyond_its_limit_of_processor_time_is_ended_and_the_next_one_run
     slow, quick = done.stdout.splitlines()
     assert slow == "slow False True"
     assert quick.startswith("between True")
+
+
+def test_the_clock_sees_short_calls_while_a_limit_of_processor_time_is_set():
+    """A clock that moves in ticks prices them at zero seconds, and then at tens of thousands of calls each."""
+    command = [sys.executable, "-c", CLOCKS, str(BENCHMARKS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]
 
 
 @pytest.fixture
