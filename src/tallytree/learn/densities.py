@@ -25,6 +25,7 @@ from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from ..models.count import CountModel
 from ..models.edges import Forest
+from ..models.parameters import pack
 from ..potentials import exactly
 from ..structure.nested.count_tree import CountTree
 from .maximum_likelihood import fit
@@ -270,7 +271,7 @@ class CountComponent(Density):
     def log_prob(self, rows: NDArray[Any]) -> Float64:
         """Log-probabilities of complete rows, (N,)."""
         logits = np.asarray(self.model.logits, np.float64)
-        packed = np.concatenate([np.zeros(0), *self.model.tables])
+        packed = pack(self.model.tables)
         return np.asarray(self._features.log_weight(rows, logits, packed) - float(self.model.log_partition))
 
 
@@ -302,7 +303,7 @@ class CountTrainer:
         """Log-probabilities of the training rows."""
         model = self._last
         assert model is not None
-        packed = np.concatenate([np.zeros(0), *model.tables])
+        packed = pack(model.tables)
         found = self._rows.log_weight(np.asarray(model.logits, np.float64), packed)
         return found - float(model.log_partition)
 

@@ -24,6 +24,7 @@ from ..arrays import Bools, Float64, Ints
 from ..errors import ParameterError
 from ..memo import cached
 from ..models.count import CountModel
+from ..models.parameters import pack
 from ..potentials.derivatives import Domain
 from .parametric import Parameter, ParametricPotential
 from .statistics import CountFeatures
@@ -152,7 +153,7 @@ def pairs_of(model: CountModel) -> Ints:
 def natural_parameters(model: CountModel) -> Float64:
     """Logits, log-tables of groups and log-tables of edges of a model, packed, (D + T + 4 E,)."""
     edges = np.zeros(0) if model.edges is None else model.edges.log_tables.reshape(-1)
-    return np.concatenate([np.asarray(model.logits, np.float64), *map(np.asarray, model.tables), edges])
+    return np.concatenate([np.asarray(model.logits, np.float64), pack(model.tables), edges])
 
 
 def free_parameters(

@@ -23,6 +23,7 @@ from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..models.count import CountModel
+from ..models.parameters import pack
 from .free import FreeParameters
 from .statistics import CountFeatures, Statistics
 
@@ -197,7 +198,7 @@ class Objective:
     def _by_class(self, tables: Sequence[Any], seen: Seen) -> Float64:
         """Means over the rows of statistics of tables, those of every class apart, (n_classes, T)."""
         n, (n_classes, n_cells) = len(seen.classes), seen.tables.shape
-        packed = np.concatenate(tables, axis=-1).reshape(n, n_cells) if tables else np.zeros((n, n_cells))
+        packed = pack(tables).reshape(n, n_cells)
         if n_classes == 1:
             return packed if n == 1 else packed.mean(0, keepdims=True)
         return np.stack([packed[seen.classes == k].sum(0) for k in range(n_classes)]) / n

@@ -375,6 +375,13 @@ def unpack(tree: CountTree, tables: Any) -> list[Any]:
     return list(tables)
 
 
+def pack(tables: Sequence[Any], shape: tuple[int, ...] = ()) -> Float64:
+    """Tables one after the other, (..., T), with the batch axes of `shape` and of any of them."""
+    shape = np.broadcast_shapes(shape, *(table.shape[:-1] for table in tables))
+    wide = (np.broadcast_to(table, (*shape, table.shape[-1])) for table in tables)
+    return np.concatenate([np.empty((*shape, 0)), *wide], axis=-1)
+
+
 class PackedParameters(Parameters):
     """Parameters whose tables arrived in one array (..., T), group after group; tables of their own are views of it."""
 

@@ -21,11 +21,12 @@ from ..memo import cached, lru
 from ..models import edges as arrays
 from ..models.count import CountModel
 from ..models.group import Group
+from ..models.parameters import pack
 from ..potentials import Potential
 from ..structure.nested.count_tree import CountTree
 from . import structure as structures
 from .structure import Structure
-from .tensors import anywhere, as_double
+from .tensors import anywhere, as_double, side_by_side
 
 
 class Forest:
@@ -144,9 +145,7 @@ class EdgedStructure(Structure):
     def _pack(self) -> Any:
         """Tables of groups and edges, one after the other."""
         own, edges = super()._pack(), self.frame.log_tables
-        flat = edges.reshape(*edges.shape[:-3], -1)
-        shape = np.broadcast_shapes(own.shape[:-1], flat.shape[:-1])
-        return np.concatenate([np.broadcast_to(t, (*shape, t.shape[-1])) for t in (own, flat)], axis=-1)
+        return pack([own, edges.reshape(*edges.shape[:-3], -1)])
 
     @cached
     def opened(self) -> Structure:
@@ -174,9 +173,7 @@ class EdgedStructure(Structure):
 
 def joined(tables: Tensor, edges: Tensor) -> Tensor:
     """Packed tables (..., T) and tables of edges (..., E, 2, 2) one after the other."""
-    flat = edges.flatten(-3)
-    shape = torch.broadcast_shapes(tables.shape[:-1], flat.shape[:-1])
-    return torch.cat([tables.expand(*shape, tables.shape[-1]), flat.expand(*shape, flat.shape[-1])], dim=-1)
+    return side_by_side([tables, edges.flatten(-3)])
 
 
 def with_edges(
@@ -237,8 +234,7 @@ def edge_weight(frame: arrays.Forest, tables: Tensor, on: Tensor) -> Tensor:
 def expectations(model: CountModel, shape: tuple[int, ...]) -> Any:
     """Probabilities of counts, then of the states of both ends of every edge, packed, (*shape, T + 4 E)."""
     pairs = model.edge_marginals
-    edges = np.broadcast_to(pairs, (*shape, *pairs.shape[-3:])).reshape(*shape, -1)
-    return np.concatenate([np.empty((*shape, 0)), *model.expected_statistics.tables, edges], axis=-1)
+    return pack([*model.expected_statistics.tables, pairs.reshape(*pairs.shape[:-3], -1)], shape)
 
 
 def hessian_product(structure: EdgedStructure, model: CountModel, v: Any, h: Any, counts: bool) -> Any:
@@ -253,4 +249,4 @@ def hessian_product(structure: EdgedStructure, model: CountModel, v: Any, h: Any
     moved = model._solved.moved(Direction(np.stack([np.zeros_like(leaf), leaf], -1), edges, tables))
     on = moved.leaf[..., 1]
     packed = *model._params.group_counts(on, moved.tables, total=0.0), moved.edge.reshape(batch, -1)
-    return on, np.concatenate(packed, axis=-1) if counts else np.empty((batch, 0))
+    return on, pack(packed) if counts else np.empty((batch, 0))

@@ -19,7 +19,7 @@ from . import structure as structures
 from .edges import with_edges
 from .potentials import TensorPotential
 from .structure import AnySize, Structure
-from .tensors import anywhere, as_logits, as_real, common_shape, masked, require_enough
+from .tensors import anywhere, as_logits, as_real, common_shape, masked, require_enough, side_by_side
 
 
 class Posed(NamedTuple):
@@ -178,8 +178,8 @@ def pack(sizes: Sequence[int], entries: Sequence[Any], logits: Tensor) -> Tensor
     ]
     if len(tables) == 1:
         return tables[0]
-    shape = common_shape("The tables of `groups`", *(table.shape[:-1] for table in tables))
-    return torch.cat([table.expand(*shape, table.shape[-1]) for table in tables], dim=-1)
+    common_shape("The tables of `groups`", *(table.shape[:-1] for table in tables))
+    return side_by_side(tables)
 
 
 def _packed_by_user(wanted: int, tables: Any, logits: Tensor) -> Tensor:

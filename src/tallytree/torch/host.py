@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..models.count import CountModel
+from ..models.parameters import pack
 from . import edges
 from .edges import EdgedStructure
 from .structure import Structure
@@ -37,11 +38,10 @@ def sums(
     shape = logits.shape[:-1]
     log_z = np.array(model.log_partition, np.float64)
     means = model._solved.marginals() if marginals else np.empty((math.prod(shape), 0))
-    packed = np.empty((*shape, 0))
     if counts and isinstance(structure, EdgedStructure):
         packed = edges.expectations(model, tuple(shape))
-    elif counts:
-        packed = np.concatenate([packed, *model.expected_statistics.tables], axis=-1)
+    else:
+        packed = pack(model.expected_statistics.tables if counts else (), tuple(shape))
     return _tensor(log_z, shape), _tensor(means, (*shape, means.shape[-1])), _tensor(packed), model
 
 
@@ -63,8 +63,8 @@ def tangent(
         return _tensor(moved, logits.shape), _tensor(probs, (*shape, probs.shape[-1]))
     pushed = None if table_direction is None or not structure.n_cells else array(table_direction)
     found = model.hessian_vector_product(array(direction), pushed, counts=counts)
-    packed = [np.empty((*shape, 0)), *(found.tables if counts else ())]
-    return _tensor(found.logits, logits.shape), _tensor(np.concatenate(packed, axis=-1))
+    packed = pack(found.tables if counts else (), tuple(shape))
+    return _tensor(found.logits, logits.shape), _tensor(packed)
 
 
 def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None, group: int) -> Tensor:

@@ -17,6 +17,7 @@ from .. import checks
 from ..errors import ParameterError
 from ..memo import cached, lru, once
 from ..models.count import CountModel
+from ..models.parameters import pack
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
 from ..structure.nested.schedule import Schedule, full_schedule
@@ -73,10 +74,9 @@ class Structure:
     def _pack(self) -> Any:
         assert self.potentials is not None
         sizes = [self.tree.group_size(g) for g in range(len(self.potentials))]
-        parts = [np.zeros(n + 1) if p is None else p.log_table(n) for p, n in zip(self.potentials, sizes)]
-        shape = np.broadcast_shapes(*(part.shape[:-1] for part in parts)) if parts else ()
-        wide = [np.broadcast_to(part, (*shape, part.shape[-1])) for part in parts]
-        return np.concatenate([np.empty((*shape, 0)), *wide], axis=-1)
+        return pack(
+            [np.zeros(n + 1) if p is None else p.log_table(n) for p, n in zip(self.potentials, sizes)]
+        )
 
     @cached
     def batched(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,12 @@ def common_shape(what: str, *shapes: Any) -> torch.Size:
         raise ParameterError(
             f"{what} must have batch shapes that broadcast; {shown} arrived. Batch axes lead, and must be equal or 1."
         ) from None
+
+
+def side_by_side(tables: Sequence[Tensor]) -> Tensor:
+    """Tables one after the other, (..., T), with the batch axes that any of them has."""
+    shape = torch.broadcast_shapes(*(table.shape[:-1] for table in tables))
+    return torch.cat([table.expand(*shape, table.shape[-1]) for table in tables], dim=-1)
 
 
 def as_shape(name: str, value: Any) -> tuple[int, ...]:
