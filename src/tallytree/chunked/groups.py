@@ -279,21 +279,20 @@ def _of_groups(names: NDArray[Any], batch: RaggedBatch, ask: Callable[[], T]) ->
         raise
 
 
-def sum_apart(potentials: GroupPotentials, loaded: Loaded) -> float:
-    """Task: the logarithm of the partition functions of all groups of a bundle, multiplied."""
+def sum_apart(potentials: GroupPotentials, loaded: Loaded) -> tuple[float, float]:
+    """Task: the logarithm of the partition functions of all groups of a bundle, multiplied, and their largest bound."""
     if not len(loaded.values):
-        return 0.0
+        return 0.0, 0.0
     names, _, batch = separate(potentials, loaded)
-    return math.fsum(_of_groups(names, batch, lambda: batch.log_partition).tolist()) + loaded.constant
+    log_z = math.fsum(_of_groups(names, batch, lambda: batch.log_partition).tolist()) + loaded.constant
+    return log_z, float(np.max(batch.error_bound))
 
 
 def fall_apart(potentials: GroupPotentials, what: str, dtype: np.dtype[Any], loaded: Loaded) -> Any:
     """Task: an answer for a bundle."""
     if not len(loaded.values):
-        return 0.0 if what == "error_bound" else np.empty(0, dtype)
+        return np.empty(0, dtype)
     names, order, batch = separate(potentials, loaded)
-    if what == "error_bound":
-        return float(np.max(_of_groups(names, batch, lambda: batch.error_bound)))
     return _in_place(order, _of_groups(names, batch, lambda: getattr(batch, what)), dtype)
 
 
@@ -335,17 +334,17 @@ class Separate(InPlace):
         return f"{self._mark}{blake2b(given.encode(), digest_size=8).hexdigest()}"
 
     @cached
+    def _sums(self) -> list[tuple[float, float]]:
+        job = Job(partial(sum_apart, self._potentials), [self._ids])
+        return list(self.passes.each("groups", job, keep=True))
+
+    @property
     def log_partition(self) -> float:
-        return math.fsum(
-            self.passes.each("groups", Job(partial(sum_apart, self._potentials), [self._ids]), keep=True)
-        )
+        return math.fsum(log_z for log_z, _ in self._sums)
 
     @property
     def error_bound(self) -> float:
-        return max(
-            self.passes.each("certificate", self.map("error_bound", np.dtype(np.float64)), keep=True),
-            default=0.0,
-        )
+        return max((bound for _, bound in self._sums), default=0.0)
 
     def map(self, what: str, dtype: np.dtype[Any]) -> Job:
         return Job(partial(fall_apart, self._potentials, what, dtype), [self._ids])

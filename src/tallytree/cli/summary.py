@@ -134,6 +134,9 @@ class Summary:
                 score = -np.abs(np.asarray(self.posterior[part]) - self.prior(part))
             rows = np.concatenate([rows, np.arange(part.start, part.stop)])
             ranks = np.concatenate([ranks, score])
+            if len(ranks) > shown:  # sort no more than what can be shown
+                near = ranks <= np.partition(ranks, shown - 1)[shown - 1]
+                rows, ranks = rows[near], ranks[near]
             best = np.argsort(ranks, kind="stable")[:shown]
             rows, ranks = rows[best], ranks[best]
         return rows
