@@ -128,5 +128,5 @@ def test_bags_learn_rates_that_differ_between_instances():
     np.testing.assert_allclose(given[first], model.marginals, rtol=1e-9)
     with pytest.raises(tt.ParameterError, match="`rate` is learned for potential='noisy-or'"):
         estimators.BagClassifier(rate="learned").fit(x, y, groups=groups)
-    with pytest.raises(tt.ParameterError, match="`rate`"):
+    with pytest.raises(tt.ParameterError, match=r"a number in \(0, 1\] or 'learned'; 'free' arrived"):
         estimators.BagClassifier(rate="free").fit(x, y, groups=groups)

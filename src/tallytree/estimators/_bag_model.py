@@ -282,6 +282,8 @@ class BagPotential:
 
     def __post_init__(self) -> None:
         checks.one_of("potential", self.kind, tuple(KINDS))
+        if isinstance(self.rate, str) and self.rate != LEARNED:
+            raise ParameterError(f"`rate` must be a number in (0, 1] or {LEARNED!r}; {self.rate!r} arrived.")
         if self.rate != LEARNED:
             checks.real("rate", self.rate, 0.0, 1.0, strict=True)
         elif self.kind != "noisy-or":
