@@ -154,6 +154,75 @@ def test_entropy_of_a_batch_is_that_of_its_models():
     assert tt.CountModel(np.zeros(0)).entropy == 0.0
 
 
+def sums_with_energies(logits):
+    """Weights of the counts of independent variables, and these times the expected log-weights, in high precision."""
+    weights, energies = [mp.mpf(1)], [mp.mpf(0)]
+    for x in map(mp.mpf, map(float, logits)):
+        odds = mp.exp(x)
+        moved = [odds * w for w in weights], [odds * (e + x * w) for e, w in zip(energies, weights)]
+        weights = [a + b for a, b in zip([*weights, 0], [0, *moved[0]])]
+        energies = [a + b for a, b in zip([*energies, 0], [0, *moved[1]])]
+    return weights, energies
+
+
+def under_table(laws, table):
+    """The same under a table of the count."""
+    tables = [mp.exp(mp.mpf(float(t))) for t in table]
+    energies = [
+        (e + mp.mpf(float(t)) * w) * f if f else mp.mpf(0) for w, e, t, f in zip(*laws, table, tables)
+    ]
+    return [w * f for w, f in zip(laws[0], tables)], energies
+
+
+def together(a, b):
+    """The same of two independent parts."""
+    weights, energies = ([mp.mpf(0)] * (len(a[0]) + len(b[0]) - 1) for _ in range(2))
+    for i, (w, e) in enumerate(zip(*a)):
+        for j, (v, d) in enumerate(zip(*b)):
+            weights[i + j] += w * v
+            energies[i + j] += w * d + e * v
+    return weights, energies
+
+
+LONG = {  # beyond a walk over pairs of counts
+    "a convex table, one end of which is the mode": lambda n, rng: (
+        rng.normal(size=n),
+        0.05 * (np.arange(n + 1.0) - n / 3) ** 2,
+    ),
+    "a convex table against wild log-odds": lambda n, rng: (
+        rng.standard_cauchy(n) * 10,
+        0.3 * (np.arange(n + 1.0) - n / 3) ** 2,
+    ),
+    "wild log-odds": lambda n, rng: (
+        1000.0 * rng.standard_cauchy(n),
+        np.where(np.arange(n + 1) == n // 3, 5e6, -np.inf),
+    ),
+    "a high table": lambda n, rng: (10.0 * rng.standard_cauchy(n), 1e7 + 0.1 * rng.normal(size=n + 1)),
+    "a mask, and odd counts": lambda n, rng: (
+        np.where(rng.random(n) < 0.5, -1e9, 3.0 * rng.normal(size=n)),
+        np.where(np.arange(n + 1) % 2 == 1, 0.0, -np.inf),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("nested", [False, True])
+def test_entropy_of_long_models_has_its_digits_where_large_numbers_cancel(name, nested):
+    n, half = 300, 150
+    logits, table = LONG[name](n, np.random.default_rng(3))
+    inner = np.random.default_rng(4).normal(size=half + 1) * 30.0
+    with mp.workdps(60):
+        laws = [sums_with_energies(part) for part in (logits[:half], logits[half:])]
+        if nested:
+            laws[0] = under_table(laws[0], inner)
+        weights, energies = under_table(together(*laws), table)
+        norm = mp.fsum(weights)
+        exact = float(mp.log(norm) - mp.fsum(energies) / norm)
+    groups = [tt.Group(range(half), inner)] if nested else []
+    found = tt.CountModel(logits, [*groups, tt.Group(None, table)]).entropy
+    assert found == pytest.approx(exact, rel=1e-10, abs=1e-13)
+
+
 @pytest.mark.parametrize("gap", [800.0, 1e5])
 def test_supports_decide_about_divergence_not_underflow(gap):
     # The second model excludes what the first allows with probability e^-gap.

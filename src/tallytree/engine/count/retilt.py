@@ -176,22 +176,48 @@ def at_posterior_mean(
 def around_posterior(
     program: TreeProgram, nu: Float64, tables: Float64, messages: Float64, log_beliefs: Float64
 ) -> tuple[Float64, Float64]:
-    """Log-odds and tables (B, T) of models with the same expectations, cut to what their posterior makes possible.
+    """Models at their posterior (:func:`at_posterior`), cut to the counts that it makes possible.
 
     What is left out moves a covariance by less than a hundredth of 1e-10 of the standard deviation of any variable that
-    is left. The variables of every set have the tilt that makes
-    their log-odds posterior ones, on the whole; where these differ the tables of sets inside sets take it back.
+    is left.
     """
-    odds, room = posterior(nu, messages), _UNSEEN + math.log(program.n_leaves)
-    open_odds = np.where(np.abs(odds) < room, np.abs(odds), 0.0).max(axis=1, initial=0.0)
+    odds = posterior(nu, messages)
+    away = np.abs(odds)
+    open_odds = np.where(away < _room(program), away, 0.0).max(axis=1, initial=0.0)
     seen = _NEEDED + 0.5 * open_odds + 2.0 * math.log(program.table_total)
     starts, lengths = program.set_offset[:-1], np.diff(program.set_offset)
     low = np.maximum.reduceat(log_beliefs, starts, axis=1) - seen[:, None]
+    likely = log_beliefs >= np.repeat(low, lengths, axis=1)
+    last = np.maximum.reduceat(np.where(likely, np.arange(program.table_total), 0), starts, axis=1)
+    shifted, weights = at_posterior(program, nu, tables, odds, messages, last)
+    return shifted, np.where(likely, weights, -np.inf)
+
+
+def _room(program: TreeProgram) -> float:
+    """Log-odds beyond which variables are as good as decided: all are in all but e^-64 of the weight."""
+    return _UNSEEN + math.log(program.n_leaves)
+
+
+def at_posterior(
+    program: TreeProgram,
+    nu: Float64,
+    tables: Float64,
+    odds: Float64,
+    messages: Float64,
+    level: NDArray[np.int64],
+) -> tuple[Float64, Float64]:
+    """Log-odds and tables (B, T) of models with the same law but for e^-64 of the weight.
+
+    The variables of every set have the tilt that makes their log-odds posterior ones, on the whole; where these differ
+    the tables of sets inside sets take it back. Decided variables are fixed, and the tables are relative to their
+    entries at `level` (B, sets), places of counts in the middle of the law.
+    """
+    room = _room(program)
+    starts, lengths = program.set_offset[:-1], np.diff(program.set_offset)
     own, parent = _innermost(program)
     spread = np.where(np.abs(odds) < room, expit(odds) * expit(-odds), 0.0)
     moved = np.where(spread > 0.0, spread * np.where(np.isfinite(messages), messages, 0.0), 0.0)
     held, sets = own >= 0, len(starts)
-    counts = np.arange(program.table_total) - np.repeat(starts, lengths)
     outermost = follow(np.where(parent >= 0, parent, np.arange(sets)))
     shifted, weights = np.array(nu), np.empty((len(nu), program.table_total))
     for b in range(len(nu)):
@@ -201,10 +227,9 @@ def around_posterior(
         tilt = np.divide(total, weight, out=np.zeros(sets), where=weight > 0.0)
         change = tilt - np.where(parent >= 0, tilt[parent], 0.0)
         shifted[b, held] += tilt[own[held]]
-        likely = log_beliefs[b] >= np.repeat(low[b], lengths)
-        centre = counts[np.maximum.reduceat(np.where(likely, np.arange(len(counts)), 0), starts)]
-        lean = np.repeat(change, lengths) * (counts - np.repeat(centre, lengths))
-        weights[b] = np.where(likely, tables[b % len(tables)] - lean, -np.inf)
+        row = tables[b % len(tables)]
+        away = np.arange(program.table_total) - np.repeat(level[b], lengths)
+        weights[b] = (row - np.repeat(row[level[b]], lengths)) - np.repeat(change, lengths) * away
     shifted[odds > room], shifted[odds < -room] = np.inf, -np.inf
     return shifted, weights
 
