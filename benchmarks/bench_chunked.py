@@ -3,7 +3,7 @@
     python benchmarks/bench_chunked.py --variables 1e9 --folder /scratch       # 8 GB in, 8 GB out
     python benchmarks/bench_chunked.py --variables 1e8 --dtype float32 --more  # also the draw and the mode
     python benchmarks/bench_chunked.py --variables 1e7 --check                 # answers against those in memory
-    python benchmarks/bench_chunked.py --growth                                # 10^6 to 10^8, for docs/scaling.md
+    python benchmarks/bench_chunked.py --growth --write                        # 10^6 to 10^8, for docs/scaling.md
 
 The file is made, used and removed. Everything is measured in one run, each contender in a process of its own; its
 peak resident memory is given. Wall time on a busy machine is that of the disk and of the neighbours too.
@@ -22,6 +22,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+import machine
+import pages
 
 STEP = 1 << 20
 
@@ -85,7 +88,8 @@ def inside(name: str, path: Path, out: Path) -> None:
     if name != "numpy":
         import tallytree as tt
 
-        tt.ChunkedCountModel([0.0, 1.0], tt.exactly(1)).marginals()
+        small = tt.ChunkedCountModel([0.0, 1.0], tt.exactly(1))
+        small.marginals(), small.mode(), small.sample(rng=0)
     wall, processor = time.perf_counter(), time.process_time()
     found = CONTENDERS[name](path, out)
     found["wall"] = time.perf_counter() - wall
@@ -104,7 +108,7 @@ def outside(name: str, path: Path, out: Path) -> dict[str, float]:
     return found
 
 
-def compare(n: int, dtype: str, folder: Path, more: bool) -> None:
+def compare(n: int, dtype: str, folder: Path, more: bool) -> dict[str, dict[str, float]]:
     size = n * np.dtype(dtype).itemsize
     room = shutil.disk_usage(folder).free
     if room < 2.2 * size:
@@ -125,6 +129,39 @@ def compare(n: int, dtype: str, folder: Path, more: bool) -> None:
             f"({1e9 * row['processor'] / n:6.1f} ns per variable) peak {row['peak']:6.0f} MB  {ratios}  {rest or ''}",
             flush=True,
         )
+    return found
+
+
+def growth(folder: Path) -> list[list[str]]:
+    """The rows of the table of the site."""
+    rows = []
+    for dtype in ("float64", "float32"):
+        for n in (10**6, 10**7, 10**8):
+            found = compare(n, dtype, folder, n <= 10**7)
+            base = found.pop("numpy")
+            for name, own in found.items():
+                cells = (f"10^{len(str(n)) - 1}", dtype, name, _both(base), _both(own))
+                ratios = (f"{own[clock] / base[clock]:.1f}x" for clock in ("wall", "processor"))
+                each = f"{1e9 * own['processor'] / n:.0f} ns"
+                rows.append([*cells, *ratios, each, f"{own['peak']:.0f} MB"])
+    return rows
+
+
+def _both(row: dict[str, float]) -> str:
+    return f"{pages.seconds(row['wall'])} ({pages.seconds(row['processor'])})"
+
+
+HEAD = [
+    "variables",
+    "dtype",
+    "answer",
+    "NumPy",
+    "tallytree",
+    "wall",
+    "processor",
+    "per variable",
+    "peak memory",
+]
 
 
 def check(n: int, dtype: str) -> None:
@@ -148,6 +185,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("."))
     parser.add_argument("--more", action="store_true", help="also one joint draw and the mode")
     parser.add_argument("--growth", action="store_true", help="10^6, 10^7, 10^8 in both precisions")
+    parser.add_argument(
+        "--write", action="store_true", help="with --growth: write the table of docs/scaling.md"
+    )
     parser.add_argument("--check", action="store_true", help="compare with the model in memory instead")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
@@ -158,11 +198,14 @@ def main() -> None:
     if chosen.check:
         return check(int(chosen.variables), chosen.dtype)
     if chosen.growth:
-        for dtype in ("float64", "float32"):
-            for n in (10**6, 10**7, 10**8):
-                compare(n, dtype, chosen.folder, n <= 10**7)
+        about = machine.describe()
+        rows = growth(chosen.folder)
+        if chosen.write:
+            text = f"{pages.measured(about)} Wall times, with processor times of all threads in brackets."
+            print(pages.write("scaling_table.md", [text, pages.table(HEAD, rows)]))
         return None
-    return compare(int(chosen.variables), chosen.dtype, chosen.folder, chosen.more)
+    compare(int(chosen.variables), chosen.dtype, chosen.folder, chosen.more)
+    return None
 
 
 if __name__ == "__main__":

@@ -1,18 +1,22 @@
 """Forests with counts: log Z and all marginals on every shape, the figures that they are held to.
 
-Run it as ``python benchmarks/bench_forest.py``. Times are the best of a few runs; "analysis" is done once per
+Run it as ``python benchmarks/bench_forest.py``; ``--write`` measures best configurations alone, for the table of
+``docs/theory/maximization.md``. Times are the best of a few runs; "analysis" is done once per
 structure, "inference" is one model on it: log Z, all marginals and all edge marginals. "cpu" is the processor time of
 both, over all threads, for machines that are busy with other work.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+import machine
+import pages
 import tallytree as tt
 from tallytree.engine.forest import maxima
 
@@ -114,14 +118,15 @@ def labels(rng: np.random.Generator) -> None:
     report(name, lambda: model.replace(log_unary=unary).marginals)
 
 
-def best(rng: np.random.Generator) -> None:
+def best(rng: np.random.Generator) -> dict[tuple[str, int], list[float]]:
     """Best configurations and max-marginals under bounds, and beside them the quadratic pass up to 2^16."""
     print(
         "exactly a third on, random edge tables: processor time of mode and of max-marginals; quadratic: without bounds"
     )
     print(f"{'shape':<12} {'D':>8} {'mode':>9} {'max-marg.':>9} {'quadratic':>9} {'quadratic':>9}")
-    for shape in ("path", "random", "star"):
-        for n in (2**12, 2**14, 2**16, 10**6):
+    found = {}
+    for shape in BEST_SHAPES:
+        for n in BEST_SIZES:
             forest = tt.Forest(pairs_of(shape, n, rng), rng.normal(size=(n - 1, 2, 2)))
             model = tt.CountModel(rng.normal(size=n), tt.exactly(n // 3), edges=forest)
             problem = model._solver.problem
@@ -134,16 +139,48 @@ def best(rng: np.random.Generator) -> None:
                 works += [lambda p=problem: maxima.solve(p, states=True), lambda p=problem: maxima.solve(p)]
             times = [best_of(work, repeats=1 if n > 2**14 else 3)[1] for work in works]
             print(f"{shape:<12} {n:8d} " + " ".join(f"{t:8.3f}s" for t in times), flush=True)
+            found[shape, n] = times
+    return found
+
+
+BEST_SHAPES, BEST_SIZES = ("path", "random", "star"), (2**12, 2**14, 2**16, 10**6)
+
+
+def write(about: dict[str, Any], found: dict[tuple[str, int], list[float]]) -> None:
+    """The table of the site: mode / max-marginals, and the same without bounds."""
+    head = ["variables"]
+    for shape in BEST_SHAPES:
+        head += ["random tree" if shape == "random" else shape, "quadratic"]
+    rows = []
+    for n in BEST_SIZES:
+        cells = [f"{n:,}"]
+        for shape in BEST_SHAPES:
+            mode, *more = (pages.seconds(t) for t in found[shape, n])
+            cells += [f"{mode} / {more[0]}", " / ".join(more[1:]) or "—"]
+        rows.append(cells)
+    how = "Processor times, exactly a third on, random tables: mode / max-marginals."
+    print(
+        pages.write(
+            "theory/maximization_table.md", [f"{pages.measured(about)} {how}", pages.table(head, rows)]
+        )
+    )
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="write the table of best configurations")
+    about, rng = machine.describe(), np.random.default_rng(0)
+    if parser.parse_args().write:
+        return write(about, best(rng))
     tt.show_config()
-    rng = np.random.default_rng(0)
     shapes(rng)
     without_groups(rng)
     best(rng)
     intervals(rng)
     labels(rng)
+    return None
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`tallytree.jax` beside the native engine on a CPU, and beside the kernels for torch on a GPU, each in one process.
 
-    python -m benchmarks.bench_jax [cpu | gpu]
+    python benchmarks/bench_jax.py [cpu | gpu]
+    python benchmarks/bench_jax.py cpu --write      # the table of docs/guide/jax.md
 
 CPU: processor time, the best of several runs, so that the ratios mean something on a shared machine.
 GPU: milliseconds until the answer is there, the best of several runs, the same clock for both.
@@ -8,26 +9,44 @@ GPU: milliseconds until the answer is there, the best of several runs, the same 
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+import machine
+import pages
 import tallytree as tt
 
-CPU_SIZES = ((1000, 100, 10.0), (4096, 512, 5.0))
-COMPILE_TARGET, GPU_TARGET = 5.0, 2.0
+CPU_SIZES = ((1000, 100), (4096, 512), (1, 100), (1, 1000), (1, 10**4), (1, 10**5))
+WITH_GRADIENTS = 10**4  # longer models take their time: the gradient has the slow pass in it
+GPU_TARGET = 2.0
 
 
-def main(part: str | None = None) -> None:
-    if part == "gpu" or (part is None and sees_a_gpu()):
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "part", nargs="?", choices=("cpu", "gpu"), help="both, where there is a GPU, unless given"
+    )
+    parser.add_argument("--write", action="store_true", help="write the table of the CPU")
+    chosen = parser.parse_args()
+    if chosen.part == "gpu" or (chosen.part is None and sees_a_gpu()):
         on_gpu()
-    if part != "gpu":
-        on_cpu()
+    if chosen.part != "gpu":
+        about = machine.describe()
+        rows = on_cpu()
+        if chosen.write and rows:
+            text = (
+                f"{pages.measured(about)} Processor times of marginals, exactly a tenth of the variables on; "
+                "the native engine is asked for the same batch."
+            )
+            print(pages.write("guide/jax_table.md", [text, pages.table(HEAD, rows)]))
 
 
 def sees_a_gpu() -> bool:
@@ -51,18 +70,20 @@ def best(call: Callable[[], Any], repeats: int, clock: Callable[[], float] = tim
     return found
 
 
-def on_cpu() -> None:
+HEAD = ["models x variables", "native", "JAX", "ratio", "JAX, forward and backward", "compilation"]
+
+
+def on_cpu() -> list[list[str]]:
     import jax
 
     with jax.default_device(jax.devices("cpu")[0]), jax.enable_x64(True):
         if jax.default_backend() != "cpu":
             print("CPU figures are left out: JAX runs on a GPU here; set JAX_PLATFORMS=cpu")
-            return
-        for batch, n, limit in CPU_SIZES:
-            cpu_row(batch, n, limit)
+            return []
+        return [cpu_row(batch, n) for batch, n in CPU_SIZES]
 
 
-def cpu_row(batch: int, n: int, limit: float) -> None:
+def cpu_row(batch: int, n: int) -> list[str]:
     """One size: exactly n / 10 of n, marginals."""
     import jax
     import jax.numpy as jnp
@@ -74,21 +95,26 @@ def cpu_row(batch: int, n: int, limit: float) -> None:
     question = jax.jit(lambda x: ttj.marginals(x, tt.exactly(k)))
     start = time.process_time()
     compiled = question.lower(device).compile()
-    compile_time = time.process_time() - start
+    compilation = time.process_time() - start
     ours, native = float("inf"), float("inf")
     for _ in range(7):  # in turn, so that what else the machine does hits both
         native = min(native, best(lambda: tt.CountModel(logits, tt.exactly(k)).marginals, 2))
         ours = min(ours, best(lambda: compiled(device).block_until_ready(), 2))
     error = np.abs(np.asarray(compiled(device)) - tt.CountModel(logits, tt.exactly(k)).marginals).max()
-    backward = jax.jit(jax.grad(lambda x: jnp.sum(ttj.marginals(x, tt.exactly(k)) ** 2)))
-    backward(device).block_until_ready()
-    both = best(lambda: backward(device).block_until_ready(), 3)
+    both = None
+    if n <= WITH_GRADIENTS:
+        backward = jax.jit(jax.grad(lambda x: jnp.sum(ttj.marginals(x, tt.exactly(k)) ** 2)))
+        backward(device).block_until_ready()
+        both = best(lambda: backward(device).block_until_ready(), 3)
+    figures = [pages.seconds(native), pages.seconds(ours), f"{ours / native:.1f}", pages.seconds(both)]
+    row = [f"{batch:,} x {n:,}", *figures, f"{compilation:.1f} s"]
     print(
-        f"CPU {batch} x {n}: JAX {ours * 1e3:.1f} ms, native {native * 1e3:.1f} ms, ratio {ours / native:.1f} "
-        f"(target {limit:.0f}); forward and backward {both * 1e3:.1f} ms; compile {compile_time:.1f} s "
-        f"(target {COMPILE_TARGET:.0f}); largest difference {error:.1e}",
-        flush=True,
+        "CPU",
+        *(f"{name}: {cell}" for name, cell in zip(HEAD, row)),
+        f"largest difference {error:.1e}",
+        sep="; ",
     )
+    return row
 
 
 # -- GPU -----------------------------------------------------------------------------------------------------------
@@ -182,4 +208,4 @@ def torch_side(logits: Any, groups: Any, backward: bool) -> tuple[float, Any] | 
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

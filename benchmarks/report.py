@@ -16,25 +16,10 @@ import numpy as np
 from scipy.special import expit
 
 from growth import NAMES, draw
+from pages import busy, engine, place, seconds, table, times
 from rows import TALLYTREE, Row, Timing, Truth
 
 WRONG = 1e-6  # marginals further off than this are no answer
-
-
-def seconds(value: float | None) -> str:
-    """Three digits and a unit; a dash where there is no figure."""
-    if value is None or math.isnan(value):
-        return "—"
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if value >= scale or unit == "us":
-            return f"{value / scale:.3g} {unit}"
-    raise AssertionError
-
-
-def times(value: float) -> str:
-    if math.isnan(value):
-        return "—"
-    return f"{value:.3g}x" if 0.01 <= value < 1e4 else f"{value:.0e}x"
 
 
 def result(name: str, row: Row, found: dict[str, Timing]) -> dict[str, Any]:
@@ -278,7 +263,7 @@ def in_brief(results: dict[str, Any]) -> str:
     """When and where the figures were measured, for the README."""
     about, options = results["machine"], results["options"]
     return (
-        f"Measured on {results['date']} on {about['cores']} cores ({about['processor']}, {about['system']}). "
+        f"Measured on {results['date']} on {place(about)}. "
         f"{CLOCKS[options['clock']]}, the least of {options['repeats']} interleaved rounds."
     )
 
@@ -286,22 +271,15 @@ def in_brief(results: dict[str, Any]) -> str:
 def in_words(results: dict[str, Any]) -> str:
     """When, where and how the figures were measured."""
     about, options = results["machine"], results["options"]
-    engine = f"C++ engine at level {about['level']}" if about["level"] else "array engine"
     others = {"NumPy": about["numpy"], "SciPy": about["scipy"], **results["peers"]}
     peers = ", ".join(f"{name} {version}" for name, version in others.items() if version and name != "scipy")
     text = (
-        f"Measured on {results['date']} on {about['cores']} cores ({about['processor']}, {about['system']}): tallytree "
-        f"{about['tallytree']}, {engine}, {about['threads']} threads; Python {about['python']}; "
+        f"Measured on {results['date']} on {place(about)}: tallytree "
+        f"{about['tallytree']}, {engine(about)}, {about['threads']} threads; Python {about['python']}; "
         f"{peers}, one thread each. {CLOCKS[options['clock']]}, the "
         f"least of {options['repeats']} interleaved rounds."
     )
-    busy = about["load"] is not None and about["load"] > 0.5
-    return text + (f" The load average of the machine at the start was {about['load']}." if busy else "")
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return text + busy(about)
 
 
 def short_table(results: dict[str, Any]) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import machine
 machine.pin()  # before anything imports NumPy
 
 import growth  # noqa: E402
+import pages  # noqa: E402
 import peers  # noqa: E402
 import report  # noqa: E402
 from cases import ROWS, SLOW  # noqa: E402
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
     if results or used:
         say("\n" + report.summary(results, used))
     out = {
-        "date": date.today().strftime("%d %B %Y").lstrip("0"),
+        "date": pages.today(),
         "machine": about,
         "peers": peers.versions(),
         "options": {

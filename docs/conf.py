@@ -40,7 +40,9 @@ exclude_patterns = [
     "gallery/**/*.ipynb",
     "**/sg_execution_times.rst",
     "sg_execution_times.rst",
-    "benchmark_tables.md",  # included in benchmarks.md
+    "**/*_table.md",  # written by benchmarks, included in pages
+    "*_table.md",
+    "benchmark_tables.md",
 ]
 templates_path = ["_templates"]
 nitpicky = True
