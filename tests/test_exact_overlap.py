@@ -235,7 +235,7 @@ def test_bounds_of_log_z_and_intervals_of_marginals_contain_the_truth(seed, monk
     """With exact sums of no component, of small blocks, and of all."""
     finite = informative = 0
     for number, (case, graph) in enumerate(cases(200 + seed, 24)):
-        monkeypatch.setattr("tallytree.loopy.intervals.NARROW", (0.5, 4, 2**14)[number % 3])
+        monkeypatch.setattr("tallytree.loopy.reliability.SUMMED", (0.5, 4, 2**14)[number % 3])
         truth = solve(case)
         if truth is None:
             continue

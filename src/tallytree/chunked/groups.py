@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..arrays import Float64, Ints
-from ..checks.labels import labels
+from ..checks.groups import labels
 from ..engine.count.chunks import CountWindow
 from ..engine.law import REACH, Law, law
 from ..engine.log_sums import log_sum

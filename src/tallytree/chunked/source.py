@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
-from ..checks.labels import label_column
+from ..checks.groups import label_column
 from ..errors import ParameterError, SourceError
 from ..memo import cached
 from .chunk import Chunk, Held, InDask, InFile, InParquet, InZarr, Parts, comes_from, require

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from .. import checks
 from ..arrays import Float64, Ints
-from ..checks.labels import label_column, labels
+from ..checks.groups import label_column, labels
 from ..errors import ParameterError
 from ..errors import warn as warn
 from ..learn.statistics import row_weights

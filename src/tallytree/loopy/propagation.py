@@ -21,7 +21,6 @@ from ..models.count import CountModel
 from .factor_graph import FactorGraph
 from .layout import Layout, Phase, distinct, layout
 from .messages import ENDLESS, Solver, bethe_value, counts_of_pair, limit_of, max_product, sum_product
-from .reliability import deviation
 from .stability import lower_bound_condition
 
 SCHEDULES = {"sequential": 16, "parallel": 1}  # phases of a sweep at most
@@ -227,7 +226,7 @@ class LoopyResult(Caching):
         >>> bool(low <= tt.FactorGraph(np.zeros(3), groups).exact().log_partition <= high)
         True
         """
-        from .intervals import log_partition_bounds
+        from .reliability import log_partition_bounds
 
         lower, upper = log_partition_bounds(self.graph)
         return min(max(lower, self.lower_bound), upper), upper
@@ -272,7 +271,7 @@ class LoopyResult(Caching):
         >>> bool(low[0] <= graph.exact().marginals[0] <= high[0])
         True
         """
-        from .intervals import marginal_bounds
+        from .reliability import marginal_bounds
 
         asked = np.ravel(configurations.variables(variables, self.graph.n_variables, "variables"))
         return marginal_bounds(self.graph, asked)
@@ -304,6 +303,8 @@ class LoopyResult(Caching):
         >>> tt.loopy_bp(tt.FactorGraph(np.zeros(5), groups)).deviation
         0.0
         """
+        from .reliability import deviation
+
         if self.semiring == "max":
             raise ParameterError('Marginals need loopy_bp(..., semiring="sum"); this result is max-product.')
         if self._layout.is_forest:

@@ -31,7 +31,7 @@ from . import infer, retilt, star
 from .characteristic import flat_tangent
 from .decided import SHARE, core_of
 from .infer import gathered, parts_of, put
-from .tangent import tangent_pass
+from .tree_pass import tangent_pass
 
 LEFT_OUT = 1e-17  # e^-39; windows leave out e^-42 on each side
 # Array code: above this many variables a flat model is differentiated by its characteristic function

@@ -14,6 +14,7 @@ the first three have length one and rows are nodes times models.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_expit
@@ -21,7 +22,7 @@ from scipy.special import expit, log_expit
 from ...arrays import Float64, Ints
 from ...structure.nested.schedule import DownStep, Schedule
 from ..answer import Answer
-from ..arithmetic import UNIT_ROUNDOFF, Direct, Fourier
+from ..arithmetic import UNIT_ROUNDOFF, Carried, Direct, Fourier
 from ..forest.certificate import log_odds
 
 _TINY = 1e-300  # anything smaller may have been lost to underflow
@@ -211,3 +212,58 @@ def sum_product(
     sound = np.isfinite(bound) & ~np.isnan(messages).any(axis=1)
     bound = np.where(impossible & (not passes.underflows), 0.0, np.where(sound, bound, math.inf))
     return Answer(log_mean, np.ascontiguousarray(messages), log_beliefs, bound)
+
+
+class _TangentPass(TreePass):
+    """Both passes along a direction of the log-odds, (B, D), and of the tables, (B, T).
+
+    Every message u carries, next to its values, the ratio t = u' / u of its derivative along the direction, entry by
+    entry. A merge turns ratios into weighted means,
+
+        t_c(k) = sum_i a(i) b(k - i) (t_a(i) + t_b(k - i)) / c(k),
+
+    a table adds the direction's entry to t, and scales are constants. Ratios never overflow where values do. At the
+    leaves ``t = (-p v, (1 - p) v)``, the derivative of a normalised Bernoulli law, so ratios stay centred. A number and
+    its ratio are the parts ``log u + i t`` of a complex number.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        nu: Float64,
+        tables: Float64,
+        nu_direction: Float64,
+        table_direction: Float64,
+    ) -> None:
+        super().__init__(schedule, Carried(), nu, tables)
+        self.direction = np.where(np.isfinite(nu), nu_direction, 0.0).T
+        # The constants behind the tables do not move.
+        self.pushed = np.concatenate([table_direction, np.zeros((self.batch, 2))], axis=1).T
+
+    def leaves(self) -> Any:
+        log_p = super().leaves()
+        p = np.exp(log_p.real)
+        return log_p + 1j * np.stack([-p[1] * self.direction, p[0] * self.direction])
+
+    def _table_values(self, log_values: Float64, cells: Ints) -> Any:
+        return log_values + 1j * self.numbers(self.pushed, cells)
+
+    def _scaled(self, message: Any, log_scale: Float64, together: Any) -> Any:
+        """Ratios too: the mean of those of ``up down`` becomes 0."""
+        return super()._scaled(message, log_scale, together) - 1j * together.imag
+
+
+def tangent_pass(
+    schedule: Schedule, nu: Float64, tables: Float64, nu_direction: Float64, table_direction: Float64
+) -> tuple[Float64, Float64]:
+    """D posterior log-odds (B, D), with the direction's own entry, and d log P(count) of every set, packed (B, T).
+
+    The latter is 0 where the count is impossible.
+    """
+    passes = _TangentPass(schedule, nu, tables, nu_direction, table_direction)
+    passes.upward()
+    passes.downward()
+    slopes = passes.down[schedule.leaf_down].imag
+    u, d = passes.beliefs()
+    moved = np.where((u.real > -np.inf) & (d.real > -np.inf), u.imag + d.imag, 0.0)
+    return nu_direction + (slopes[:, 1] - slopes[:, 0]).T, moved.T
