@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import tallytree as tt
+from tallytree import config
 
 CPP = Path(__file__).parents[1] / "cpp"
 BELOW = {
@@ -103,3 +108,49 @@ def test_files_and_folders_named_in_the_guide_exist():
         if not any((GUIDE.parent / place / name).exists() for place in PLACES)
     ]
     assert not sorted(missing)
+
+
+def _count(n):
+    return tt.CountModel(np.linspace(-1.0, 1.0, n), tt.exactly(10)).marginals
+
+
+def _forest(n):
+    path = tt.Forest([(v, v + 1) for v in range(n - 1)], np.full((n - 1, 2, 2), 0.5))
+    return tt.CountModel(np.linspace(-1.0, 1.0, n), tt.exactly(10), edges=path).marginals
+
+
+def _gradient(n):
+    torch = pytest.importorskip("torch")
+    import tallytree.torch
+
+    logits = torch.linspace(-1.0, 1.0, n, dtype=torch.float64, requires_grad=True)
+    return tallytree.torch.marginals(logits, tt.exactly(10)).sum().backward()
+
+
+@pytest.mark.skipif(not GUIDE.is_file(), reason="the guide is not here")
+@pytest.mark.skipif(config.native() is None, reason="the walks go through the compiled engine")
+@pytest.mark.parametrize(
+    ("name", "walk"),
+    [
+        ("A count", _count),
+        ("A forest", _forest),
+        pytest.param("A gradient", _gradient, marks=pytest.mark.frameworks),
+    ],
+)
+def test_walks_run_through_as_few_files_as_the_guide_says(name, walk):
+    package, files = str(Path(tt.__file__).parent), set()
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(package):
+            files.add(frame.f_code.co_filename)
+
+    walk(90)  # imports what is imported when it is needed
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        walk(100)
+    finally:
+        sys.setprofile(before)
+    said = re.search(rf"\*\*{name} \((\d+)\)\.\*\*", GUIDE.read_text())
+    assert said is not None
+    assert len(files) <= int(said[1]), sorted(files)
