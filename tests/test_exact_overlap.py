@@ -286,7 +286,7 @@ def test_displays_do_not_check_the_beliefs_of_large_graphs(monkeypatch):
     def refuse(*_):
         raise AssertionError("long work for a display")
 
-    monkeypatch.setattr("tallytree.loopy.propagation.deviation", refuse)
+    monkeypatch.setattr("tallytree.loopy.reliability.deviation", refuse)
     assert "cycles not checked" in repr(beliefs)
     assert "not checked" in beliefs._repr_html_()
     chain = tt.FactorGraph(np.zeros(20_001), [tt.Group([i, i + 1], tt.exactly(1)) for i in range(20_000)])
