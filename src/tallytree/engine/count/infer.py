@@ -30,7 +30,7 @@ from ..forest.values import ForestValues
 from ..ladder import TOLERANCE, WIDE, announce, climb
 from ..log_sums import accurate_sum
 from ..problem import Mixture, Problem, Rows, without_edges
-from . import chain, characteristic, mixture, moments, retilt
+from . import characteristic, flat, moments, retilt
 from .decided import SHARE, core_of
 from .tree_pass import sum_product
 
@@ -149,7 +149,7 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
 
     if config.native() is None:
         if terms is not None and len(terms[0]) <= thresholds.MIXTURE_TERMS:
-            rungs.append(lambda r: _quiet(mixture.solve_batch, r.nu, *terms))
+            rungs.append(lambda r: _quiet(flat.by_mixture, r.nu, *terms))
         if n > thresholds.SERIES_LIMIT:
             rungs.append(lambda r: _quiet(characteristic.solve_batch, r.nu, r.full_tables))
         return [*rungs, trees]
@@ -220,9 +220,9 @@ def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bo
                 "`method='mixture'` needs a potential that is a short sum of exponentials, such as noisy_or, parity, "
                 "modulo, geometric or exponential_mixture. Use 'auto'."
             )
-        return _insist(_quiet(mixture.solve_batch, rows.nu, *terms), method)
+        return _insist(_quiet(flat.by_mixture, rows.nu, *terms), method)
     if method == "chain":
-        rungs: list[Rung] = [lambda r: _quiet(chain.solve_batch, r.nu, r.full_tables)]
+        rungs: list[Rung] = [lambda r: _quiet(flat.by_chain, r.nu, r.full_tables)]
         if native.present():
             rungs.insert(0, lambda r: native.chain(r.nu, r.tables))
         return _insist(climb(rungs, rows), method)
