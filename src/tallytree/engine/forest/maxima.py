@@ -61,7 +61,7 @@ class _Bound:
 
     def __init__(self, problem: ForestProblem) -> None:
         family = problem.structure.family
-        self._problem, self._start, self._stop, self._order = problem, family.start, family.stop, family.order
+        self._problem, self._start, self._stop = problem, family.start, family.stop
         self._leaf, self._edge = problem.log_leaf[0], np.ascontiguousarray(problem.log_edge[0])
         self._tables, self._offset = problem.tables[0], problem.offset
         self._length = np.diff(self._offset)

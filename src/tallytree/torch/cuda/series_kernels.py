@@ -16,7 +16,6 @@ from .launch import kernel
 POWERS = 8
 SUMS = POWERS + 2  # sums of v to v^8, of log(1 + E), and the number of variables that are near
 TERMS = 12  # of the series of the map
-FARTHEST = 1000.0  # powers of two: up to here 2^y is far from the ends of the range
 _SUMS = tl.constexpr(SUMS)
 _TERMS = tl.constexpr(TERMS)
 _LOG2_E = tl.constexpr(1.4426950408889634)
@@ -34,7 +33,7 @@ def _upper(y):
 
 @triton.jit
 def _is_near(upper):
-    """Whether |y| < 1000; neither infinities nor NaN are."""
+    """Whether |y| < 1000, so that 2^y is far from the ends of the range; neither infinities nor NaN are."""
     return (upper & 0x7FFFFFFF) < 0x408F4000
 
 
