@@ -163,6 +163,25 @@ def test_derivatives_match_finite_differences():
         np.testing.assert_allclose((down[1] - up[1]) / (2 * h), information[j], atol=1e-6)
 
 
+@pytest.mark.parametrize("far", [1e6, 1e10, 1e13])
+def test_covariates_that_share_a_large_number_keep_the_digits_of_their_differences(far):
+    """Times in seconds since 1970, say: what all rows of a stratum share is no part of the likelihood."""
+    groups, cases = np.repeat([0, 1, 2], 4), np.array([1, 1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0], bool)
+    x = far + np.round(np.random.default_rng(5).normal(size=(12, 1)), 2)
+    sets = strata_of_groups(groups, cases)
+    found, near = (
+        ConditionalLikelihood(z, sets).first_order([1.3]) for z in (x, x - far)
+    )  # the step is exact
+    np.testing.assert_allclose(found[0], near[0], rtol=1e-13)
+    np.testing.assert_allclose(found[1], near[1], rtol=1e-12)
+
+
+def test_strata_have_no_negative_weights():
+    sets = strata_of_groups([0, 0], [True, False])
+    with pytest.raises(ParameterError, match="`weights` must be an array of finite numbers of at least 0"):
+        ConditionalLikelihood([[1.0], [0.0]], sets, weights=[-1.0])
+
+
 def test_coefficients_are_recovered_from_large_strata():
     rng = np.random.default_rng(0)
     beta = np.array([0.5, -1.0, 0.25])

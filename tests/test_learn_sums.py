@@ -137,6 +137,13 @@ def test_events_of_equal_weight_may_have_different_log_odds():
     np.testing.assert_allclose(np.sort(found.model().probs), [0.05, 0.1, 0.9, 0.95], atol=0.02)
 
 
+def test_covariates_without_columns_leave_nothing_to_learn():
+    found = fit_sums([1, 2], [1, 2], X=np.zeros((2, 0)), intercept=False)
+    assert found.coef.shape == (0,)
+    assert found.converged
+    assert found.log_likelihood == pytest.approx(np.log(0.25))
+
+
 def test_wrong_calls_say_what_to_do():
     for call, text in (
         (lambda: fit_sums([1, 2]), "one of `value`, a range .* none arrived"),

@@ -204,7 +204,9 @@ class ConditionalLikelihood:
             )
         self._offset = np.zeros(len(x)) if offset is None else checks.array("offset", offset, (len(x),))
         n, sizes, k = strata.n_strata, strata.sizes, strata.n_cases
-        weight = np.ones(n) if weights is None else checks.array("weights", weights, (n,))
+        weight = (
+            np.ones(n) if weights is None else checks.array("weights", weights, (n,), checks.NON_NEGATIVE)
+        )
         self.informative = (k > 0) & (k < sizes) & (weight > 0)
         self.n_cases = int(k[self.informative].sum())
         self._sets, links = _pack(strata, weight, self.informative, len(x))
@@ -386,7 +388,7 @@ class ConditionalLikelihood:
         beta = checks.array("beta", beta, (self.x.shape[1],))
         key = beta.tobytes()
         if self._last is None or self._last[0] != key:
-            eta = self.x @ beta + self._offset
+            eta = self._x @ beta + self._offset
             self._last = (key, [sets.at(eta) for sets in self._sets])
         return self._last[1]
 

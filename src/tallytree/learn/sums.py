@@ -240,7 +240,7 @@ def fit_sums(
         start = np.random.default_rng(0).normal(size=n)
     objective: Any = SimpleNamespace(value_and_gradient=evaluate)
     found, history = minimise(objective, start, "l-bfgs", tol, max_iter, told)
-    if X is not None:
+    if X is not None and x.shape[-1]:
         mirrored = np.append(-found.x[: x.shape[-1]], found.x[x.shape[-1] :])
         other = minimise(objective, mirrored, "l-bfgs", tol, max_iter, told)
         found, history = other if other[0].fun < found.fun else (found, history)
