@@ -60,6 +60,19 @@ def test_masked_table_entries_exclude_counts(mask):
         tt.CountModel([mask, mask], tt.exactly(1)).mode()
 
 
+@pytest.mark.parametrize("size", [1e13, 1e20])
+def test_impossible_models_with_edges_say_that_far_numbers_are_infinite(size):
+    table = np.array([[[0.0, 0.0], [-size, -size]]])
+    message = "count as infinite"
+    with pytest.raises(tt.InfeasibleError, match=message):
+        tt.CountModel([size, 0.0], edges=tt.Forest([(0, 1)], table)).mode()
+    with pytest.raises(tt.InfeasibleError, match=message):
+        tt.ChainModel([[-size, 0.0], [0.0, 0.0]], table).mode()
+    with pytest.raises(tt.InfeasibleError) as raised:
+        tt.CountModel([np.inf, 0.0], edges=tt.Forest([(0, 1)], np.where(table < 0.0, -np.inf, 0.0))).mode()
+    assert message not in str(raised.value)
+
+
 def test_far_positive_logits_force_variables_and_leave_probabilities_alone():
     model = tt.CountModel([1e20, 0.3, 1e20, -0.7])
     assert model.log_partition == 2e20

@@ -39,6 +39,12 @@ def absent_between(smallest: float, largest: float) -> bool:
     return bool(smallest > -0.5 * MASK and largest < 0.5 * MASK)
 
 
+def remark(*numbers: Any) -> str:
+    """What messages about impossible models say of their masks, if there are any."""
+    found = not all(absent(values) for values in numbers)
+    return f" (finite numbers beyond {MASK:.0e} count as infinite)" * found
+
+
 class Resolved(NamedTuple):
     """Numbers with infinities for masks, and what these add to log Z, (...,)."""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import checks
 from ..arrays import Bools, Float64, FloatArray
+from ..engine import masks
 from ..engine.count import conflict
 from ..engine.count.infer import METHODS
 from ..engine.count.solver import CountSolver
@@ -378,13 +379,13 @@ class BinaryModel(Model):
             self._check_possible(log_weights + constant)
 
     def _impossible(self, where: str, index: int) -> InfeasibleError:
-        reason = (
-            "no counts satisfy all potentials and edges together with the variables that infinite logits or "
-            "evidence fix"
-        )
+        params = self._params
         groups: tuple[int, ...] = ()
         if self._forest is None:
-            reason, groups = conflict.explain(self._tree, self._params, index)
+            reason, groups = conflict.explain(self._tree, params, index)
+        else:
+            reason = "no counts satisfy all potentials and edges together with the variables that infinite logits or "
+            reason += "evidence fix" + masks.remark(params.logits, *params.tables, self._forest.log_tables)
         return InfeasibleError(
             f"The model{where} gives probability zero to every configuration: {reason}. Relax a potential or an "
             "infinite logit.",

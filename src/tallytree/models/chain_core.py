@@ -258,9 +258,10 @@ class ChainCore(Model):
         return out
 
     def _impossible(self, where: str, index: int) -> InfeasibleError:
+        given = self._unary, self._transitions, *map(self._table, range(self.n_groups))
         return InfeasibleError(
             f"The model{where} gives probability zero to every sequence: no labels satisfy all potentials together "
-            "with the weights of -inf. Relax a potential or a weight."
+            f"with the weights of -inf{masks.remark(*given)}. Relax a potential or a weight."
         )
 
 

@@ -28,8 +28,7 @@ def explain(tree: CountTree, params: Any, index: int) -> tuple[str, tuple[int, .
         return "no configuration satisfies all potentials together", ()
     needed = model.conflict(groups, fixed=False) is None
     fixed = " with the variables that infinite logits or evidence fix" if needed else ""
-    if needed and params.unmasked is not params:
-        fixed += f" (finite numbers beyond {masks.MASK:.0e} count as infinite)"
+    fixed += masks.remark(params.logits, *params.tables) * needed
     named = tuple(groups)
     if tree.family.n_groups <= 1:
         return f"no count satisfies the potential{fixed}", named
