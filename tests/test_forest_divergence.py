@@ -9,6 +9,7 @@ import pytest
 
 import tallytree as tt
 from oracle_states import all_states
+from tallytree import config
 
 INF = math.inf
 
@@ -55,6 +56,45 @@ def test_small_divergences_on_edges_keep_their_digits(scale):
     )
     models = [tt.CountModel(x, t, edges=tt.Forest(pairs, e)) for x, e, t in (first, second)]
     assert models[0].kl_divergence(models[1]) == pytest.approx(wanted, rel=1e-8)
+
+
+@pytest.mark.parametrize("engine", ["native", "array"])
+@pytest.mark.parametrize(
+    ("first", "second"), [(1e5, 30.0), (1000.0, 18.0), (18.0, 1000.0), (100.0, 18.0), (-40.0, 20.0)]
+)
+def test_divergences_of_decided_variables_keep_their_digits(first, second, engine):
+    """On the way from one to the other the count changes within a few of a thousand units, between any nodes."""
+    nothing = tt.Forest(np.empty((0, 2), int), np.empty((0, 2, 2)))
+    p, q = (np.array([-np.logaddexp(0.0, x), -np.logaddexp(0.0, -x)]) for x in (first, second))
+    wanted = (np.exp(p) * (p - q)).sum()
+    with config.using(engine=engine):
+        models = [tt.CountModel([x, 0.5], edges=nothing) for x in (first, second)]
+        assert models[0].kl_divergence(models[1]) == pytest.approx(wanted, rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("engine", ["native", "array"])
+def test_divergences_of_far_models_with_edges_are_those_of_enumeration(engine):
+    rng = np.random.default_rng(8)
+    n, pairs = 5, [(0, 1), (1, 2), (1, 3), (3, 4)]
+    states = all_states((2,) * n)
+    for _ in range(30):
+        parts, laws, models = [], [], []
+        for _ in range(2):
+            x = rng.choice([0.0, 20.0, -20.0, 300.0, -300.0, 1e3], n)
+            edges, table = (rng.choice([0.0, 15.0, -15.0, 700.0], size) for size in ((4, 2, 2), n + 1))
+            parts.append((x, edges, table))
+        parts[0][2][1] = -INF  # the other one allows more
+        for x, edges, table in parts:
+            weights = states @ x.astype(np.longdouble) + table[states.sum(1)]
+            weights += sum(t[states[:, i], states[:, j]] for t, (i, j) in zip(edges, pairs))
+            weights -= weights.max()
+            laws.append(weights - np.log(np.exp(weights).sum()))
+            models.append(tt.CountModel(x, table, edges=tt.Forest(pairs, edges)))
+        seen = laws[0] > -INF
+        p, q = (law[seen] for law in laws)
+        with config.using(engine=engine):
+            found = models[0].kl_divergence(models[1])
+        assert found == pytest.approx(float((np.exp(p) * (p - q)).sum()), rel=1e-9, abs=1e-15)
 
 
 @pytest.mark.parametrize("kinds", [(False, True), (True, False), (True, True)])

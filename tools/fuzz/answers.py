@@ -260,17 +260,19 @@ def impossible_event(make: Any) -> None:
     raise AssertionError(f"no InfeasibleError for an impossible event, log_partition {found!r}")
 
 
-def divergence(ask: Asked, other: Any, other_truth: Truth) -> None:
+def divergence(ask: Asked, other: Asked) -> None:
     with ask.report.answer("kl_divergence"):
-        want = np.asarray(ask.truth.kl_divergence(other_truth))
-        found = np.asarray(ask.model.kl_divergence(other))
+        want = np.asarray(ask.truth.kl_divergence(other.truth))
+        found = np.asarray(ask.model.kl_divergence(other.model))
         assert not np.isnan(found).any(), "NaN"
         mine = ~np.isneginf(ask.truth.logs.small)
-        masked = (mine & (other_truth.logs.huge < other_truth.total.huge[..., None])).any(axis=-1)
+        masked = (mine & (other.truth.logs.huge < other.truth.total.huge[..., None])).any(axis=-1)
         # a mask of the other excludes what this model allows, or one of this allows what the other excludes
         either = (masked & (found == INF)) | ((ask.truth.logs.unit > 0) & (want > STANDS_FOR_INFINITY))
-        either |= ~other_truth.possible
-        close(np.where(either, 0.0, found), np.where(either, 0.0, want), 1e-8 * (1 + size_of(want)))
+        either |= ~other.truth.possible
+        # Differences of logarithms, of which enumeration too loses something where weights are large.
+        allowed = np.maximum(1e-9 * size_of(want), 1e-15) + EXACT * (ask.sum + other.sum)
+        close(np.where(either, 0.0, found), np.where(either, 0.0, want), allowed)
 
 
 def same_object(ask: Asked) -> None:

@@ -77,7 +77,8 @@ class BatchCase:
         answers.samples(ask, seed)
         answers.derivative(ask, rng)
         self._given(ask, rng)
-        answers.divergence(ask, batch_model(self.others, self.shape, self.single), self.other_truth)
+        other = batch_model(self.others, self.shape, self.single), self.other_truth, self.others, self.single
+        answers.divergence(ask, answers.Asked(report, *other))
         self._replaced(ask, rng)
         answers.same_object(ask)
         if self.shape and seed % 8 == 0:

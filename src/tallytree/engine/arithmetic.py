@@ -62,6 +62,10 @@ class Direct:
     def total(self, values: Float64, axis: Any, keepdims: bool = False) -> Float64:
         return np.asarray(values.sum(axis=axis, keepdims=keepdims))
 
+    def log_mass(self, values: Float64) -> Float64:
+        """The logarithm of the sum of values (state, count, row), (row,)."""
+        return self.log(self.total(self.total(values, 0), 0))
+
     def gathered(self, shape: tuple[int, ...], terms: Terms) -> Float64:
         """The sum of terms that start at their own places along the counts."""
         out = np.zeros(shape)
@@ -264,6 +268,9 @@ class Carried(LogSpace):
 
     def log(self, values: Any) -> Float64:
         return np.asarray(values.real)
+
+    def log_mass(self, values: Any) -> Float64:
+        return np.asarray(log_sum(values.real, (0, 1)))
 
     def moment(self, weight: Float64, below: Float64, carried: Float64) -> Float64:
         """What an alternative adds to the mean; `below` is the logarithm of its weight."""

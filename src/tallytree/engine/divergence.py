@@ -7,16 +7,19 @@ With the parameters theta of p and theta + v of q,
 by Gauss and Legendre. No term is negative, so small divergences keep their digits; v may have parts in log-odds, edges
 and tables. Where q allows more than p, it is first restricted to what p allows, which adds ``-log q(that)``.
 
-Count models that are small enough for a walk in quadratic time need no integral. By the chain rule over the tree,
+Models that are small enough for a walk in quadratic time need no integral. By the chain rule over the clusters of a
+forest, which may have no edges,
 
-    KL(p || q) = sum_roots KL(p(z_r) || q(z_r))  +  sum_merges sum_z P_p(z) KL(p(z_l | z_p = z) || q(z_l | z_p = z)),
+    KL(p || q) = sum_j p_j (log(p_j / q_j) + KL_j),
 
-where the weights of z_l = i given z_p = z are ``up_l(i) up_r(z - i)``; tables above the merge cancel.
+where the alternatives j that a cluster sums over have probabilities p_j and q_j given its own state, and divergences
+KL_j inside. Those of independent parts add up. What is above the cluster cancels.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,21 +27,20 @@ import numpy as np
 from scipy.special import expit
 
 from ..arrays import Bools, Float64, Ints
+from ..structure.forest.clusters import Step
 from ..structure.forest.contraction import top_sets
 from ..structure.nested.family import NestedFamily
-from ..structure.nested.schedule import full_schedule
-from ..structure.nested.tree import TreeProgram
 from . import thresholds
 from .arithmetic import Carried, Terms, largest
 from .count.infer import pairs_of_counts
 from .count.information import integral
 from .count.solver import CountSolver
-from .count.tree_pass import TreePass
 from .forest import ladder
 from .forest.solver import ForestSolver
 from .forest.tangent import Direction, centred_tables, directional_derivatives
+from .forest.values import Chunk, ForestValues
 from .ladder import WALK, announce
-from .problem import ForestProblem, Problem
+from .problem import ForestProblem, Problem, without_edges
 
 ENOUGH = 1e-9  # relative error of a divergence
 NOTHING = 1e-15  # and absolute
@@ -76,28 +78,25 @@ def count_divergence(p: Problem, q: Problem) -> Float64:
             return out
     if len(rows):
         announce(walk * len(rows), WALK, "A divergence")
-        out[rows] = _by_chain_rule(program, *((x.nu[rows], x.full_tables[rows]) for x in (p, q)))
+        step = max(1, _CELLS // program.n_leaves)
+        for some in np.split(rows, range(step, len(rows), step)):
+            out[some] = _by_chain_rule(
+                *(without_edges(program, x.nu[some], x.full_tables[some]) for x in (p, q))
+            )
     return out
 
 
-_CELLS = 1 << 20  # message entries of the models that are worked on together
+_CELLS = 1 << 20  # log-odds of the models that are worked on together
 
 
 class Divergent(Carried):
     """Log-weights under p and under q; those under p carry the divergence of what is inside the cluster.
 
-    Rows are nodes; of each there are `batch` models p, then as many models q.
+    Rows are those of models p, then as many of models q. Of alternatives all are added apart from the first of the
+    largest: where that is nearly all, the others have the digits.
     """
 
-    def __init__(self, batch: int) -> None:
-        self._shape = -1, 2, batch
-
-    def _laws(self, values: Any) -> Any:
-        """Numbers (..., row) as (..., node, 2, B)."""
-        return values.reshape(*values.shape[:-1], *self._shape)
-
     def gathered(self, shape: tuple[int, ...], terms: Terms) -> Any:
-        """The others are added apart from the first of the largest: where that is nearly all, they have the digits."""
         top, out = largest(shape, terms), np.zeros(shape, complex)
         anchor, first, others = np.where(top == -math.inf, 0.0, top), np.full(shape, -1), np.zeros(shape)
         for i, (start, term) in enumerate(terms()):
@@ -108,34 +107,52 @@ class Divergent(Carried):
         out.real = top + np.log1p(others)
         for start, term in terms():
             place = np.s_[..., start : start + term.shape[3], :]
-            logs = self._laws((term.real - anchor[place]) - np.log1p(others[place]))
-            p, below = np.exp(logs[..., 0, :]), self._laws(term.imag)[..., 0, :]
-            found = _surprise(logs[..., 0, :], logs[..., 1, :]) + np.where(p > 0.0, p * below, 0.0)
-            self._laws(out.imag[place])[..., 0, :] += found
+            out.imag[place] += _divergences((term.real - anchor[place]) - np.log1p(others[place]), term.imag)
         return out
 
-    def divergence(self, values: Any) -> Float64:
-        """KL(p || q) of independent counts, (B,), from their weights (1, 1, 1, count, row)."""
-        each = [(0, values[..., i : i + 1, :]) for i in range(values.shape[3])]
-        found = self.gathered((1, 1, 1, 1, values.shape[-1]), lambda: iter(each))
-        return np.asarray(self._laws(found.imag)[0, 0, 0, 0, :, 0].sum(0))
+    def total(self, values: Any, axis: Any, keepdims: bool = False) -> Any:
+        top = values.real.max(axis=axis, keepdims=True)
+        below = values.real - np.where(top == -math.inf, 0.0, top)
+        weight = np.exp(below)
+        np.put_along_axis(weight, np.expand_dims(values.real.argmax(axis=axis), axis), 0.0, axis)
+        others = np.log1p(weight.sum(axis=axis, keepdims=True))
+        out = (top + others).astype(complex)
+        out.imag = _divergences(below - others, values.imag).sum(axis=axis, keepdims=True)
+        return out if keepdims else np.squeeze(out, axis=axis)
 
 
-def _by_chain_rule(program: TreeProgram, p: tuple[Float64, ...], q: tuple[Float64, ...]) -> Float64:
-    """KL(p || q) of possible models given by (nu, tables) each, (B,); p must allow nothing that q does not."""
-    schedule, parts = full_schedule(program), []
-    free = program.parent[: program.n_leaves] < 0
-    step = max(1, _CELLS // schedule.up_length)
-    for start in range(0, len(p[0]), step):
-        own = [x[start : start + step] for x in (*p, *q)]
-        with np.errstate(all="ignore"):
-            arithmetic = Divergent(len(own[0]))
-            passes = TreePass(schedule, arithmetic, *(np.concatenate(pair) for pair in zip(own[:2], own[2:])))
-            passes.upward()
-            roots = passes.numbers(passes.up, schedule.roots.own_cells)
-            alone = passes.leaves()[:, free].reshape(1, 1, 1, 2, -1)
-            parts.append(arithmetic.divergence(roots) + arithmetic.divergence(alone))
-    return np.concatenate(parts)
+def _divergences(log_probs: Float64, below: Float64) -> Float64:
+    """What alternatives (..., row) add to the divergences of rows p, given those inside them; 0 for rows q."""
+    half = log_probs.shape[-1] // 2
+    p, q = log_probs[..., :half], log_probs[..., half:]
+    out = np.zeros(log_probs.shape)
+    out[..., :half] = _surprise(p, q) + np.where(p > -math.inf, np.exp(p) * below[..., :half], 0.0)
+    return out
+
+
+class _DivergentPass(ForestValues):
+    """Upwards for models p and as many models q, whose rows are worked on together."""
+
+    def __init__(self, p: ForestProblem, q: ForestProblem) -> None:
+        leaf, edge, tables = (
+            np.concatenate([np.broadcast_to(x, (len(p), *x.shape[1:])) for x in pair])
+            for pair in _numbers(p, q)
+        )
+        super().__init__(replace(p, log_leaf=leaf, log_edge=edge, tables=tables), Divergent())
+
+    def _chunks(self, step: Step, batch: int) -> Iterator[Chunk]:
+        for chunk in super()._chunks(step, batch // 2):
+            other = chunk.batch + batch // 2
+            rows = np.append(chunk.rows, chunk.rows + batch // 2 * self.program.n_nodes)
+            yield Chunk(step, rows, np.append(chunk.batch, other), np.tile(chunk.nodes, 2))
+
+
+def _by_chain_rule(p: ForestProblem, q: ForestProblem) -> Float64:
+    """KL(p || q) of possible models, (B,)."""
+    with np.errstate(all="ignore"):
+        values = _DivergentPass(p, q)
+        values.upward()
+    return np.asarray(values.up.buffer[values.root_cells[: len(p)]].imag.sum(axis=1))
 
 
 def _surprise(log_p: Float64, log_q: Float64) -> Float64:
@@ -221,12 +238,38 @@ def _centred(
     return np.where(free, v - shift[:, top], v), tables
 
 
+def _numbers(p: ForestProblem, q: ForestProblem) -> list[tuple[Float64, Float64]]:
+    return [(p.log_leaf, q.log_leaf), (p.log_edge, q.log_edge), (p.full_tables, q.full_tables)]
+
+
+_SHORT = 1.0  # a change of a log-weight that the integral cannot pass over
+
+
 def forest_divergence(p: ForestProblem, q: ForestProblem) -> Float64:
-    """KL(p || q) of possible models on one forest and family, (B,), where both allow the same."""
-    pairs = [
-        _shared(*np.broadcast_arrays(*parts))
-        for parts in ((p.log_leaf, q.log_leaf), (p.log_edge, q.log_edge), (p.full_tables, q.full_tables))
-    ]
+    """KL(p || q) of possible models on one forest and family, (B,), NaN where it is not sure; q must allow what p does.
+
+    By the chain rule where counts are short. The integral serves the others, and keeps the digits of short steps.
+    """
+    out, rows = np.full(len(p), math.nan), np.arange(len(p))
+    pairs = [np.broadcast_arrays(*pair) for pair in _numbers(p, q)]
+    walk = ladder.pairs_of_counts(p) / max(len(p), 1)
+    if all(np.array_equal(a == -math.inf, b == -math.inf) for a, b in pairs):
+        far = sum((np.abs(_step(*pair)).reshape(len(pair[0]), -1) > _SHORT).any(1) for pair in pairs)
+        smooth = rows[(far == 0) | (walk > thresholds.SHORT_WALK)]
+        if len(smooth):
+            found, change = _forest_integral(p.take(smooth), q.take(smooth))
+            sure = change <= np.maximum(ENOUGH * found, NOTHING)
+            out[smooth[sure]] = found[sure]
+            rows = np.setdiff1d(rows, smooth[sure])
+    if len(rows) and walk * len(rows) <= thresholds.LARGEST_WALK:
+        announce(walk * len(rows), ladder.LOGS, "A divergence")
+        out[rows] = _by_chain_rule(p.take(rows), q.take(rows))
+    return out
+
+
+def _forest_integral(p: ForestProblem, q: ForestProblem) -> tuple[Float64, Float64]:
+    """KL(p || q) where both allow the same, and by how much it changed with the last nodes, (B,) each."""
+    pairs = [_shared(*np.broadcast_arrays(*pair)) for pair in _numbers(p, q)]
     start = replace(p, log_leaf=pairs[0][0], log_edge=pairs[1][0], tables=pairs[2][0])
     steps = Direction(*(_step(*pair) for pair in pairs))
     steps = Direction(*(np.broadcast_to(x, (len(p), *x.shape[1:])) for x in steps))
@@ -238,7 +281,7 @@ def forest_divergence(p: ForestProblem, q: ForestProblem) -> Float64:
         v = np.where(free, steps.leaf[..., 1] - v, 0.0)
         v, h = _centred(ForestSolver(start), free, start.structure.family, start.offset, v, h)
     if in_odds and not v.any() and not h.any():
-        return np.zeros(len(p))
+        return np.zeros(len(p)), np.zeros(len(p))
 
     def product(t: float) -> Float64:
         at = replace(
@@ -254,4 +297,4 @@ def forest_divergence(p: ForestProblem, q: ForestProblem) -> Float64:
         moved = directional_derivatives(at, ladder.infer(at), steps)
         return np.asarray(sum((m * s).reshape(len(p), -1).sum(1) for m, s in zip(moved, steps)))
 
-    return integral(lambda t: (1.0 - t) * product(t))[0]
+    return integral(lambda t: (1.0 - t) * product(t))

@@ -136,7 +136,7 @@ class ForestValues:
     def upward(self) -> Float64:
         """Values of all clusters; returns log Z, (B,)."""
         for step in self.program.steps:
-            for chunk in self._chunks(step):
+            for chunk in self._chunks(step, self.batch):
                 self.tape.append(chunk)
                 self._compute(chunk)
         return self.log_z()
@@ -165,13 +165,13 @@ class ForestValues:
     def _states(self, kind: int) -> int:
         return (1, self.k, self.k * self.k)[kind]
 
-    def _chunks(self, step: Step) -> Iterator[Chunk]:
-        """Rows of a step with operands of similar widths, as many as fit in the cache."""
-        if self.batch == 0:
+    def _chunks(self, step: Step, models: int) -> Iterator[Chunk]:
+        """Rows of a step with operands of similar widths, as many as fit in the cache, of the first models."""
+        if models == 0:
             return
         n = self.program.n_nodes
-        nodes = np.tile(step.nodes, self.batch)
-        batch = np.repeat(np.arange(self.batch), len(step.nodes))
+        nodes = np.tile(step.nodes, models)
+        batch = np.repeat(np.arange(models), len(step.nodes))
         rows = batch * n + nodes
         if step.op in (clusters.LEAF, clusters.ONES):
             widths = np.ones(len(rows), np.int64)
@@ -325,8 +325,7 @@ class ForestValues:
     ) -> None:
         """Scale values (state, count, row) to sum 1, cut negligible ends, store."""
         ar, rows = self.arithmetic, chunk.rows
-        mass = ar.total(values, 0)
-        log_total = ar.log(ar.total(mass, 0))
+        log_total = ar.log_mass(values)
         safe = np.where(log_total == -math.inf, 0.0, log_total)
         values = ar.scale(values, safe)
         self.log_scale[rows] = log_total + top if ar.anchored else 0.0
