@@ -282,11 +282,12 @@ def test_samples_in_quadratic_time_are_announced_at_the_line_that_asks(monkeypat
 
 
 @pytest.mark.skipif(config.native() is None, reason="the compiled engine's ladder")
-def test_high_tables_are_solved_without_their_height(monkeypatch):
+@pytest.mark.parametrize("draw", ["standard_normal", "standard_cauchy"])
+def test_high_tables_are_solved_without_their_height(monkeypatch, draw):
     monkeypatch.setattr("tallytree.engine.native.tree_pass", None)
     monkeypatch.setattr("tallytree.engine.native.tree_tangent", None)
     n, rng = 50_000, np.random.default_rng(50_000)
-    nu, table, v = rng.normal(size=n), 1e-3 * (np.arange(n + 1.0) - n / 3) ** 2, rng.normal(size=n)
+    nu, table, v = getattr(rng, draw)(n), 1e-3 * (np.arange(n + 1.0) - n / 3) ** 2, rng.normal(size=n)
     high, low = tt.CountModel(nu, table), tt.CountModel(nu, table - table[-1])
     np.testing.assert_allclose(high.posterior_logits, low.posterior_logits, rtol=0.0, atol=1e-9)
     assert high.log_partition == pytest.approx(low.log_partition + table[-1], rel=1e-14)

@@ -68,6 +68,16 @@ def roughness(tables: Float64) -> float:
     return float(second.mean()) if len(second) else 0.0
 
 
+def high(tables: Float64) -> bool:
+    """Whether tables are high at most of their counts, judged by some of them: certificates do not like that."""
+    seen = np.abs(tables[0, :: max(1, tables.shape[1] // 64)])
+    return (
+        bool(np.median(seen[np.isfinite(seen)], keepdims=True)[0] > HIGH)
+        if np.isfinite(seen).any()
+        else False
+    )
+
+
 def sparse(nu: Float64) -> bool:
     """Whether finite log-odds are so far from one another that at any tilt nearly all variables are decided."""
     low, high = float(nu.min()), float(nu.max())
