@@ -116,6 +116,7 @@ HARD = {
     "sd 100": lambda n, rng: 100.0 * rng.normal(size=n),
     "sd 10^4": lambda n, rng: 1e4 * rng.normal(size=n),
     "sorted": lambda n, rng: np.linspace(-700.0, 700.0, n),
+    "mask": lambda n, rng: np.where(rng.random(n) < 0.5, -1e9, rng.normal(size=n)),
 }
 
 
@@ -130,9 +131,9 @@ def test_hard_weights_on_a_path_stay_in_the_contract(weights, table, monkeypatch
 
 
 @native_only
-@pytest.mark.parametrize("weights", HARD)
-def test_no_logarithms_are_needed_for_hard_weights(weights):
-    n, rng = 3000, np.random.default_rng(3)
+@pytest.mark.parametrize(("weights", "n"), [*((w, 3000) for w in HARD), ("mask", 1000)])
+def test_no_logarithms_are_needed_for_hard_weights(weights, n):
+    rng = np.random.default_rng(3)
     model = path(HARD[weights](n, rng), rng.normal(size=(n - 1, 2, 2)), tt.exactly(n // 10))
     assert arithmetic_of(model) is not LogSpace
     hub = star(n, rng.normal(size=n), tt.exactly(n // 10), np.eye(2))

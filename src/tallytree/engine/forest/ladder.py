@@ -239,7 +239,7 @@ def infer(problem: ForestProblem, known: Answer | None = None) -> Answer:
     if problem.longest <= SMALL:
         return climb([plain, certain], problem)
     if problem.longest <= LONG:
-        return climb([plain, search.in_tiles, certain], problem)
+        return _last_if_worth([plain, search.in_tiles], [certain], problem)
     tiles: Rung = lambda part: _last_if_worth([search.in_tiles], [certain], part)  # noqa: E731
     return _last_if_worth([search.by_fourier], [tiles], problem)
 
@@ -247,7 +247,8 @@ def infer(problem: ForestProblem, known: Answer | None = None) -> Answer:
 def _last_if_worth(quick: list[Rung], last: list[Rung], problem: ForestProblem) -> Answer:
     """`climb`, without the last rungs where these could not certify much more.
 
-    The rounding of sums over all variables is in the bound of every rung, and beyond a million of them most of it.
+    The rounding of sums over all variables is in the bound of every rung, and beyond a million of them, or where
+    log-odds are large, most of it.
     """
     found = climb(quick, problem)
     with np.errstate(all="ignore"):  # messages of a failed pass may be any number
