@@ -80,6 +80,31 @@ def test_memo_has_the_only_caches():
     assert wrong == {("memo.py", "lru_cache")}
 
 
+def _body(function):
+    """The code of a function, its own names replaced by numbers."""
+    code = function.body[1:] if ast.get_docstring(function) else function.body
+    own = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    names = [node for line in code for node in ast.walk(line) if isinstance(node, ast.Name)]
+    own |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    number = {}
+    for node in names:
+        if node.id in own:
+            node.id = number.setdefault(node.id, f"_{len(number)}")
+    return "\n".join(map(ast.unparse, code))
+
+
+@pytest.mark.skipif(not SOURCES.is_dir(), reason="the sources are not here")
+def test_no_function_is_written_twice():
+    places = {}
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                place = f"{path.relative_to(SOURCES)}: {node.name}"
+                places.setdefault(_body(node), []).append(place)
+    twice = {body: found for body, found in places.items() if len(found) > 1 and len(body) > 45}
+    assert not twice  # longer than an attribute of an attribute: one of them can call the other
+
+
 GUIDE = CPP.parent / "CONTRIBUTING.md"
 ENGINE = "src/tallytree/engine/"
 PLACES = (
