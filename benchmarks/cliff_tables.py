@@ -6,7 +6,9 @@ the place of what an earlier run had there; ``python benchmarks/cliffs.py --stor
 
 from __future__ import annotations
 
+import fcntl
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -39,11 +41,17 @@ UNKNOWN = "not looked into"
 
 
 class Store:
-    """The parts of a sweep that have been run, in one file."""
+    """The parts of a sweep that have been run, in one file that several processes may share."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.parts: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        return json.loads(self.path.read_text()) if self.path.exists() else []
+
+    def has(self, part: dict[str, Any]) -> bool:
+        return any(all(p[name] == part[name] for name in SAME) for p in self.parts)
 
     def put(self, part: dict[str, Any], cells: Iterable[tuple[str, Any, float]]) -> None:
         """One verb of one kind, home and size: inputs with their prices and growths."""
@@ -65,9 +73,13 @@ class Store:
             "load": about["load"],
             "above": kept,
         }
-        self.parts = [p for p in self.parts if any(p[name] != part[name] for name in SAME)] + [part]
-        text = ",\n".join(json.dumps(p) for p in sorted(self.parts, key=lambda p: [str(p[s]) for s in SAME]))
-        self.path.write_text(f"[\n{text}\n]\n")
+        with self.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            parts = [p for p in self.parts if any(p[name] != part[name] for name in SAME)] + [part]
+            text = ",\n".join(json.dumps(p) for p in sorted(parts, key=lambda p: [str(p[s]) for s in SAME]))
+            unfinished = self.path.with_suffix(".new")
+            unfinished.write_text(f"[\n{text}\n]\n")
+            unfinished.replace(self.path)  # a reader sees the old file or the new one
 
 
 def write(parts: list[dict[str, Any]], path: Path = TABLE) -> None:
@@ -106,6 +118,8 @@ def _in_words(parts: list[dict[str, Any]]) -> str:
 
 
 def _times(cell: dict[str, Any]) -> str:
+    if math.isinf(cell["ratio"]):
+        return "no answer, the process died"
     return f"{'' if cell['exact'] else 'more than '}{cell['ratio']:.3g} times"
 
 

@@ -6,6 +6,7 @@
     python benchmarks/cliffs.py --kind path --input cauchy --all
     python benchmarks/cliffs.py --home torch --size 1000 100000
     python benchmarks/cliffs.py --kind flat --store benchmarks/cliffs.json    # keep what was measured, part by part
+    python benchmarks/cliffs.py --share 1/2 --store benchmarks/cliffs.json    # half of it; another process has 2/2
     python benchmarks/cliffs.py --store benchmarks/cliffs.json --write        # the site's table from all that is kept
 
 A cell is one verb of one model. Its price is processor time (on a GPU the time until the answer is there) in units of
@@ -14,7 +15,8 @@ the same process. The aims: every cell at most 10, growth at most D^1.15 from on
 printed, `--all` prints every cell, and the last line is the worst ratio of the run. Filters match beginnings of names.
 
 Cells run in a child that is ended when one takes more processor time than the limit: then the ratio is a lower bound,
-marked ">".
+marked ">". One that needs more memory than `--memory` is marked so, too. A call that looks too dear is timed again, so
+that a busy machine makes no cliffs. Several processes may put what they measure into one store.
 A new input is a row of `LOGITS` or `POTENTIALS`, a new kind a function in `KINDS`, a new verb a row of `VERBS`, a new
 home a class in `HOMES`. Verbs that the usual model does not offer, and impossible models, are left out; other errors
 are printed.
@@ -25,6 +27,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import functools
+import itertools
 import math
 import multiprocessing
 import resource
@@ -47,6 +50,9 @@ SLOWDOWN = (
     20.0  # wall-clock time that a child may take of the processor time that it may take, on a busy machine
 )
 NOTICEABLE = 5e-3  # growth is judged for calls that take longer than this
+SHORT = 0.1  # seconds; a longer call that is clearly below the aim is not repeated
+DOUBTFUL = 0.8 * ABOVE  # times the usual price, from which on a cell is timed again
+MEMORY = 6.0  # gigabytes that a child may take
 
 Array = Any
 Draw = np.random.Generator
@@ -642,10 +648,11 @@ class Cell:
         run = VERBS[self.verb].call(subject)
         return lambda: home.wait(run())
 
-    def seconds(self, budget: float, limit: float = 0.0) -> float:
+    def seconds(self, budget: float, limit: float = 0.0, enough: float = 0.0, attempts: int = 3) -> float:
         """Least time of a call after the first one, which may fill caches and compile.
 
-        A call that takes more processor time than the limit, if there is one, ends the process.
+        A call that takes more processor time than the limit, if there is one, ends the process. One that takes long,
+        but less than what is `enough`, is not repeated.
         """
         signal.setitimer(signal.ITIMER_PROF, limit)
         run, clock = self.call(), _home(self.home).clock
@@ -653,7 +660,9 @@ class Cell:
         run()
         found = clock() - start
         begun = time.perf_counter()
-        for attempt in range(3):
+        if SHORT < found < enough:
+            attempts = 0
+        for attempt in range(attempts):
             number = max(1, int(SHORTEST / max(found, 1e-7)))
             signal.setitimer(signal.ITIMER_PROF, limit)
             start = clock()
@@ -672,23 +681,31 @@ def _home(name: str) -> Any:
     return HOMES[name]()
 
 
-def _work(pipe: Any, cells: list[Cell], limit: float) -> None:
+def _work(pipe: Any, cells: list[Cell], limit: float, memory: float) -> None:
     """A child: the usual price of an inference and of the verb, then every cell as it is done."""
     import warnings
 
     warnings.simplefilter("ignore")
+    if memory and cells[0].home == "numpy":  # frameworks reserve more than they need
+        resource.setrlimit(resource.RLIMIT_AS, (int(memory * 2**30), resource.RLIM_INFINITY))
     usual = cells[0].usual()
     try:
-        usual_price = usual.seconds(0.1)
+        usual_price = usual.seconds(0.3, attempts=6)
     except (AttributeError, NotImplementedError, TypeError, tt.ParameterError):
         pipe.send(None)
         return
     pipe.send((Cell(usual.home, usual.kind, "marginals", usual.size, *USUAL).seconds(0.1), usual_price))
     for cell in cells:
+        patience = _patience(limit, usual_price)
         try:
-            pipe.send(cell.seconds(0.1, _patience(limit, usual_price)))
+            found = cell.seconds(0.1, patience, enough=0.5 * ABOVE * usual_price)
+            if DOUBTFUL * usual_price < found < patience:  # noise comes and goes, cliffs stay
+                found = min(found, cell.seconds(0.3, patience, attempts=6))
+            pipe.send(found)
         except tt.InfeasibleError:
             pipe.send(math.nan)
+        except MemoryError:
+            pipe.send(math.inf)
         except Exception as error:  # a cell that fails must not take the others with it
             print(f"{cell}: {type(error).__name__}: {str(error)[:200]}", flush=True)
             pipe.send(math.nan)
@@ -705,17 +722,20 @@ class Price(NamedTuple):
     exact: bool
 
 
-def priced(cells: list[Cell], limit: float) -> Iterator[tuple[Cell, Price, float, float]]:
+def priced(
+    cells: list[Cell], limit: float, memory: float = MEMORY
+) -> Iterator[tuple[Cell, Price, float, float]]:
     """Cells of one home, kind, verb and size: price, usual seconds and usual seconds of an inference."""
     context = multiprocessing.get_context(HOMES[cells[0].home].start)
     left = list(cells)
     while left:
         ours, theirs = context.Pipe(duplex=False)
-        child = context.Process(target=_work, args=(theirs, left, limit), daemon=True)
+        child = context.Process(target=_work, args=(theirs, left, limit, memory), daemon=True)
         child.start()
         theirs.close()
         try:
-            if not ours.poll(60.0 + limit):
+            if not ours.poll(SLOWDOWN * (60.0 + limit)):
+                print(f"{cells[0].usual()}: the usual price was not found in time", flush=True)
                 return
             prices = ours.recv()
             if prices is None:
@@ -728,7 +748,9 @@ def priced(cells: list[Cell], limit: float) -> Iterator[tuple[Cell, Price, float
                     break
                 found = ours.recv()
                 cell = left.pop(0)
-                if not math.isnan(found):
+                if math.isinf(found):
+                    yield cell, Price(patience, patience / usual, exact=False), usual, inference
+                elif not math.isnan(found):
                     yield cell, Price(found, found / usual, exact=True), usual, inference
         except EOFError:  # the call took too long; or the child died: out of memory, or a fault
             child.join()
@@ -762,27 +784,33 @@ def sweep(options: argparse.Namespace) -> float:
     sizes = options.size or (QUICK_SIZES if options.quick else SIZES)
     limit = options.limit or (QUICK_LIMIT if options.quick else LIMIT)
     store = None if options.store is None else Store(options.store)
+    few = [i for i in inputs if options.few is None or i in QUICK_INPUTS or i == USUAL]
     worst, count, deadline = 0.0, 0, time.perf_counter() + (options.seconds or math.inf)
-    for home in chosen(HOMES, options.home or ["numpy"]):
-        for kind in kinds:
-            for verb in verbs:
-                before: dict[tuple[str, str], tuple[int, float]] = {}
-                for size in sizes:
-                    if time.perf_counter() > deadline:
-                        print(f"stopped after {options.seconds:.0f} s before {home} {kind} {verb} {size}")
-                        return worst
-                    cells = [Cell(home, kind, verb, size, *i) for i in inputs]
-                    part, found = {"home": home, "kind": kind, "verb": verb, "size": size}, []
-                    for cell, price, usual, inference in priced(cells, limit):
-                        count += 1
-                        worst = max(worst, price.ratio)
-                        growth = _growth(before, cell, price)
-                        if options.all or price.ratio > ABOVE or growth > GROWTH:
-                            _show(cell, price, usual, inference, growth)
-                        found.append((f"{cell.logits}, {cell.potential}", price, growth))
-                    if store is not None and found:
-                        date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
-                        store.put({**part, "inputs": len(inputs), "date": date, "usual": usual}, found)
+    mine, of = options.share
+    asked = list(itertools.product(chosen(HOMES, options.home or ["numpy"]), kinds, verbs))
+    for home, kind, verb in asked[mine - 1 :: of]:
+        before: dict[tuple[str, str], tuple[int, float]] = {}
+        for size in sizes:
+            part = {"home": home, "kind": kind, "verb": verb, "size": size}
+            if options.missing and store is not None and store.has(part):
+                continue
+            which = few if options.few is not None and size >= options.few else inputs
+            found = []
+            for cell, price, usual, inference in priced(
+                [Cell(home, kind, verb, size, *i) for i in which], limit, options.memory
+            ):
+                count += 1
+                worst = max(worst, price.ratio)
+                growth = _growth(before, cell, price)
+                if options.all or price.ratio > ABOVE or growth > GROWTH:
+                    _show(cell, price, usual, inference, growth)
+                found.append((f"{cell.logits}, {cell.potential}", price, growth))
+                if time.perf_counter() > deadline:
+                    print(f"stopped after {options.seconds:.0f} s in {home} {kind} {verb} {size}")
+                    return worst
+            if store is not None and found:
+                date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+                store.put({**part, "inputs": len(which), "date": date, "usual": usual}, found)
     print(f"{count} cells")
     return worst
 
@@ -808,6 +836,13 @@ def _show(cell: Cell, price: Price, usual: float, inference: float, growth: floa
     )
 
 
+def _share(text: str) -> tuple[int, int]:
+    mine, of = map(int, text.split("/"))
+    if not 1 <= mine <= of:
+        raise argparse.ArgumentTypeError(f"{text} is no share, such as 1/2 and 2/2")
+    return mine, of
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -820,7 +855,22 @@ def main() -> None:
     parser.add_argument("--input", nargs="+", metavar="TEXT", help="inputs whose names contain one of these")
     parser.add_argument("--size", nargs="+", type=int)
     parser.add_argument("--limit", type=float, help="seconds that one call may take")
+    parser.add_argument(
+        "--few",
+        type=int,
+        metavar="SIZE",
+        help="from this size on only the inputs of --quick, and the usual one",
+    )
+    parser.add_argument("--memory", type=float, default=MEMORY, help="gigabytes that a child may take")
     parser.add_argument("--seconds", type=float, help="stop after so many seconds")
+    parser.add_argument(
+        "--share",
+        type=_share,
+        default=(1, 1),
+        metavar="K/N",
+        help="the K-th of N shares of the kinds and verbs",
+    )
+    parser.add_argument("--missing", action="store_true", help="leave out the parts that --store has")
     parser.add_argument("--all", action="store_true", help="print every cell")
     parser.add_argument(
         "--store", type=Path, metavar="FILE", help="put what was measured there, part by part"
@@ -834,7 +884,11 @@ def main() -> None:
         return write(Store(options.store).parts)
     start = time.perf_counter()
     worst = sweep(options)
-    print(f"{time.perf_counter() - start:.0f} s; the worst ratio is {worst:.1f}")
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = processor_time() + children.ru_utime + children.ru_stime
+    print(
+        f"{time.perf_counter() - start:.0f} s, {used:.0f} s of processor time; the worst ratio is {worst:.1f}"
+    )
     if options.most is not None and worst > options.most:
         raise SystemExit(1)
 

@@ -92,6 +92,18 @@ for cell, price, *_ in cliffs.priced(cells, limit=1.0):
     print(cell.potential, price.exact, price.ratio > 100.0)
 """
 
+TOO_LARGE = """
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+import cliffs
+
+cliffs.POTENTIALS["large"] = lambda n: np.ones((1 << 31) + n)
+cells = [cliffs.Cell("numpy", "flat", "marginals", 50, "normal", p) for p in ("large", "between")]
+for cell, price, *_ in cliffs.priced(cells, limit=1.0, memory=4.0):
+    print(cell.potential, price.exact)
+"""
+
 CLOCKS = """
 import signal, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -111,6 +123,25 @@ def test_a_cell_beyond_its_limit_of_processor_time_is_ended_and_the_next_one_run
     slow, quick = done.stdout.splitlines()
     assert slow == "slow False True"
     assert quick.startswith("between True")
+
+
+def test_a_cell_beyond_its_memory_is_above_the_aim_and_the_next_one_runs():
+    command = [sys.executable, "-c", TOO_LARGE, str(BENCHMARKS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["large False", "between True"]
+
+
+def test_two_processes_share_a_sweep_and_its_store(tmp_path):
+    store = tmp_path / "cliffs.json"
+    asked = ("--size", 40, 60, "--kind", "flat", "--verb", "marginals", "mode", "--few", 60, "--store", store)
+    for share in ("1/2", "2/2"):
+        assert sweep(*asked, "--share", share).returncode == 0
+    parts = json.loads(store.read_text())
+    assert {(p["verb"], p["size"]) for p in parts} == {
+        (v, n) for v in ("marginals", "mode") for n in (40, 60)
+    }
+    assert all(p["inputs"] < 30 for p in parts if p["size"] == 60)
+    assert "0 cells" in sweep(*asked, "--missing").stdout
 
 
 def test_the_clock_sees_short_calls_while_a_limit_of_processor_time_is_set():
