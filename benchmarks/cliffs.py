@@ -113,7 +113,7 @@ POTENTIALS: dict[str, Callable[[int], Any]] = {
     "between": lambda n: tt.between(n // 4, n // 3),
     "at least 1": lambda n: tt.at_least(1),
     "at most n/10": lambda n: tt.at_most(n // 10),
-    "1 or n-2": lambda n: tt.one_of([1, n - 2]),
+    "1 or n-2": lambda n: tt.one_of([1, max(n - 2, 0)]),
     "parity": lambda n: tt.parity("odd"),
     "modulo": lambda n: tt.modulo(7, 3),
     "noisy or": lambda n: tt.noisy_or(rate=0.2, leak=0.01),
