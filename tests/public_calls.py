@@ -207,7 +207,11 @@ def of_models() -> Iterator[Call]:
         )  # fmt: skip
     yield from methods_of(lambda: tt.ChainModel(**rows, counts=one), log_prob={"labels": [0, 1, 0]})
     yield from methods_of(graph)
-    yield from methods_of(lambda: tt.LinearModel(THREE, **weighted), replace={"logits": THREE, **weighted})
+    yield from methods_of(
+        lambda: tt.LinearModel(THREE, **weighted),
+        replace={"logits": THREE, **weighted}, bracket={"question": "marginals"},
+    )  # fmt: skip
+    yield from methods_of(lambda: tt.LinearModel(THREE, **weighted).total, bracket={"question": "mean"})
     yield from methods_of(
         lambda: tt.ThinnedModel(THREE, [0.5, 0.2, 0.9], tt.between(1, 2), leak=0.1),
         replace={"logits": THREE, "rates": [0.5, 0.2, 0.9], "potential": one, "leak": 0.2},

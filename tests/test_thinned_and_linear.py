@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -252,3 +253,89 @@ def test_a_thinned_model_without_variables_is_its_potential_at_zero():
     assert model == tt.ThinnedModel(np.zeros(0), np.zeros(0), [1.5])
     assert model != tt.ThinnedModel(np.zeros(0), np.zeros(0), [2.5])
     assert model.sample(3, rng=0).shape == (3, 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.filterwarnings("ignore:`step`")
+def test_bounds_contain_the_truth_of_the_real_weights(seed):
+    rng = np.random.default_rng(seed)
+    for trial in range(40):
+        logits, weights = rng.normal(size=D), rng.normal(size=D) * rng.integers(0, 2, D).clip(0, 1)
+        weights[0] = 1.0
+        step = float(rng.choice([0.02, 0.1, 0.5]))
+        model = tt.LinearModel(logits, weights, lambda x: 0.0 * x, step=step)
+        table = rng.normal(size=len(model.values)) * rng.choice([0.1, 3.0])
+        if trial % 3 == 0:
+            table[: rng.integers(len(table))] = -np.inf
+            table[-1] = 0.0
+        model = model.replace(log_f=table)
+        value = STATES @ weights
+        typed = [Fraction(repr(float(w))) for w in weights]
+        exact = [sum((w for w, y in zip(typed, state) if y), Fraction()) for state in STATES]
+        # f between two points of the grid is one of its values there
+        place = np.clip(np.round((value - model.values[0]) / step, 9), 0, len(table) - 1)
+        which = np.unique(np.round(value, 9), return_inverse=True)[1]
+        at = np.where(rng.random(len(place))[which] < 0.5, np.floor(place), np.ceil(place)).astype(int)
+        score = STATES @ logits + table[at]
+        if score.max() == -np.inf:
+            continue
+        log_z, marginals = answers(score)
+        mass = np.exp(score - log_z)
+        low, high = model.bracket("log_partition")
+        assert low - 1e-10 <= log_z <= high + 1e-10
+        low, high = model.bracket("marginals")
+        assert np.all(low - 1e-10 <= marginals)
+        assert np.all(marginals <= high + 1e-10)
+        order, q = np.argsort(value), float(rng.random())
+        for x in rng.choice(value, 3) + rng.choice([0.0, 1e-10, -1e-10, step / 3]):
+            above = np.array([v > Fraction(repr(float(x))) for v in exact])
+            for name, truth in (("sf", mass[above].sum()), ("cdf", mass[~above].sum())):
+                low, high = model.total.bracket(name, x)
+                assert low - 1e-10 <= truth <= high + 1e-10
+        truth = value[order][np.searchsorted(np.cumsum(mass[order]), q)]
+        low, high = model.total.bracket("value_at_risk", q)
+        assert low - 1e-12 <= truth <= high + 1e-12
+        low, high = model.total.bracket("mean")
+        assert low - 1e-9 <= mass @ value <= high + 1e-9
+        tail, worst = 1.0 - q, 0.0
+        for i in order[::-1]:
+            part = min(mass[i], tail)
+            worst, tail = worst + part * value[i], tail - part
+        low, high = model.total.bracket("expected_shortfall", q)
+        assert low - 1e-8 <= worst / (1.0 - q) <= high + 1e-8
+
+
+def test_bounds_meet_where_all_weights_are_on_the_grid():
+    model = tt.LinearModel(np.zeros(3), [0.3, 0.7, -0.2], lambda x: -(x**2), step=0.1)
+    assert model.grid_error == 0.0
+    for question in ("log_partition", "log_expectation", "marginals"):
+        low, high = model.bracket(question)
+        np.testing.assert_allclose(low, getattr(model, question), rtol=1e-13)
+        np.testing.assert_array_equal(low, high)
+    for question, *at in (("sf", 0.3), ("ppf", 0.5), ("mean",), ("expected_shortfall", 0.4)):
+        low, high = model.total.bracket(question, *at)
+        assert low == high == pytest.approx(getattr(model.total, question)(*at), rel=1e-12)
+
+
+def test_the_sum_of_a_linear_model_has_a_shortfall_and_contributions():
+    rng = np.random.default_rng(3)
+    logits, weights = rng.normal(size=D), np.array([1.5, -0.5, 2.0, 0.5, 1.0])
+    batch = np.stack([logits, -logits])
+    model = tt.LinearModel(batch, weights, lambda x: np.sin(3 * x), step=0.5)
+    plain = tt.PoissonBinomial(logits=batch, weights=weights, step=0.5)
+    free = model.replace(log_f=np.zeros(len(model.values)))
+    np.testing.assert_allclose(free.total.contributions(0.7), plain.contributions(0.7), atol=1e-12)
+    for row, total, mean in zip(batch, model.total.contributions(0.7), model.total.expected_shortfall(0.7)):
+        value = STATES @ weights
+        score = STATES @ row + np.sin(3 * value)
+        mass = np.exp(score - answers(score)[0])
+        tail, shares = 0.3, np.zeros(D)
+        for v in np.unique(value)[::-1]:
+            here = value == v
+            part = min(1.0, tail / mass[here].sum())
+            shares, tail = (
+                shares + part * (mass[here] @ (STATES[here] * weights)),
+                tail - part * mass[here].sum(),
+            )
+        np.testing.assert_allclose(total, shares / 0.3, atol=1e-10)
+        assert mean == pytest.approx(total.sum(), rel=1e-12)

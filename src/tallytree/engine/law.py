@@ -191,14 +191,20 @@ def log_tails(log_p: Float64) -> tuple[Float64, Float64]:
     Each is summed from its own small end; where one is above 1/2 it is the complement of the other, so that
     their sum is 1 to the last bit and the last ``P(X <= v)`` is exactly 1.
     """
-    below = np.logaddexp.accumulate(log_p, axis=1)
-    above = np.full_like(log_p, -np.inf)
-    above[:, :-1] = np.logaddexp.accumulate(log_p[:, :0:-1], axis=1)[:, ::-1]
+    below, above = log_sides(log_p)
     log_cdf, log_sf = smaller_side(below, above), smaller_side(above, below)
     # rounding where the two sides meet must not break the order
     log_cdf = np.maximum.accumulate(log_cdf, axis=1)
     log_sf = np.maximum.accumulate(log_sf[:, ::-1], axis=1)[:, ::-1]
     return log_cdf, log_sf
+
+
+def log_sides(log_p: Float64) -> tuple[Float64, Float64]:
+    """Logarithms of the weight up to every entry and of that above it, each summed from its own end, (B, m)."""
+    below = np.logaddexp.accumulate(log_p, axis=1)
+    above = np.full_like(log_p, -np.inf)
+    above[:, :-1] = np.logaddexp.accumulate(log_p[:, :0:-1], axis=1)[:, ::-1]
+    return below, above
 
 
 # -- convolution ---------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,13 @@ from ..checks.sums import check_sizes
 from ..engine.count.moments import weight_of_logits
 from ..engine.log_sums import softplus
 from ..engine.pmf.best import best_configurations
-from ..engine.pmf.events import Events, Lattice, log_outcomes, to_lattice
+from ..engine.pmf.events import Events, Lattice, decimal, log_outcomes, to_lattice
 from ..engine.pmf.sums import Weight, draw, expectation, log_table, weight_of_table
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from .base import ArgumentModel, place_in_batch, rows_of
 from .conditional_sum import event_bounds
-from .frozen_distribution import FrozenDistribution
+from .tail_risk import BoundingLaw, TailRisk, bounding_laws
 
 _LARGEST = 1 << 24  # points of the grid
 
@@ -70,7 +71,9 @@ class LinearModel(ArgumentModel):
     Cost: near-linear in D and in the points of the grid that matter: windows under a tilt, merged by FFT and certified;
     O(D M) for M points at worst. It is the engine of :class:`~tallytree.PoissonBinomial` with weights.
 
-    Accuracy: exact for the rounded weights, ``posterior_logits`` to 1e-9 absolute or 1e-10 relative.
+    Accuracy: exact for the rounded weights, ``posterior_logits`` to 1e-9 absolute or 1e-10 relative. What the real
+    weights may change, :meth:`bracket` bounds, and ``total.bracket`` for probabilities and quantiles of the sum: f is
+    taken at its smallest and largest within ``grid_error`` of every point.
 
     References
     ----------
@@ -134,8 +137,29 @@ class LinearModel(ArgumentModel):
         >>> model.grid_error
         0.0
         """
-        off = self.weights - self.step * self._units
-        return float(max(off[off > 0].sum(), -off[off < 0].sum()))
+        return float(max(self._slack))
+
+    @cached
+    def _slack(self) -> tuple[Fraction, Fraction]:
+        """How far the linear combination may be below and above its value on the grid, in decimals as they print."""
+        step = decimal(self.step)
+        off = [decimal(w) - step * k for w, k in zip(self.weights.tolist(), self._units.tolist())]
+        return sum((-x for x in off if x < 0), Fraction()), sum((x for x in off if x > 0), Fraction())
+
+    @cached
+    def _enclosing_f(self) -> tuple[Float64, Float64]:
+        """The least and the largest log f (B, W + 1) that real sums may meet, at the sums on the grid."""
+        from scipy.ndimage import maximum_filter1d, minimum_filter1d  # nothing else needs it
+
+        most = len(self.values) - 1
+        below, above = (min(math.ceil(off / decimal(self.step)), most) for off in self._slack)
+        size = below + above + 1
+        ends = (
+            pick(self.log_f, size, axis=-1, mode="nearest", origin=below - size // 2)
+            for pick in (minimum_filter1d, maximum_filter1d)
+        )
+        least, largest = (self._at_sums(log_f) for log_f in ends)
+        return least, largest
 
     # -- answers -----------------------------------------------------------------------------------------------
 
@@ -180,6 +204,70 @@ class LinearModel(ArgumentModel):
         np.float64(0.5)
         """
         return self._log_mean.reshape(self.batch_shape)[()]
+
+    def bracket(self, question: str) -> tuple[Any, Any]:
+        """Bounds of an answer for the real weights, whatever the grid has rounded.
+
+        Parameters
+        ----------
+        question : str
+            log_partition, log_expectation or marginals. For probabilities and quantiles of the sum there is
+            ``total.bracket``.
+
+        Returns
+        -------
+        low : float or ndarray
+            Lower bound.
+        high : float or ndarray
+            Upper bound; equal to the lower one if all weights are multiples of the step.
+
+        Raises
+        ------
+        ParameterError
+            If ``question`` is none of these.
+        InfeasibleError
+            If every configuration has probability zero.
+
+        See Also
+        --------
+        grid_error, total
+
+        Notes
+        -----
+        Cost: two passes. Accuracy: rigorous but for 1e-10 of a probability, if f between two points of the grid lies
+        between its values there, and beyond the ends is as at the ends.
+
+        Examples
+        --------
+        >>> model = tt.LinearModel(np.zeros(3), [1.02, 2.5, 0.79], lambda s: np.where(s >= 1.5, 0.0, -np.inf), step=0.1)
+        >>> [float(np.exp(end).round(4)) for end in model.bracket("log_expectation")]
+        [0.625, 0.625]
+        """
+        checks.one_of("question", question, ("log_partition", "log_expectation", "marginals"))
+        self._log_mean  # noqa: B018 - raises for an impossible model
+        least, most = (
+            expectation(self._events, weight_of_table(log_f), outcomes=question == "marginals")
+            for log_f in self._enclosing_f
+        )
+        if question != "marginals":
+            base = self._constant if question == "log_partition" else 0.0
+            low, high = ((base + end.log_mean).reshape(self.batch_shape)[()] for end in (least, most))
+            return low, high
+        # P(y = 1) = a / (a + b), the parts of E[f] with y = 1 and y = 0
+        assert least.log_outcomes is not None
+        assert most.log_outcomes is not None
+        low_0, low_1 = np.moveaxis(least.log_mean[:, None, None] + least.log_outcomes, -1, 0)
+        high_0, high_1 = np.moveaxis(most.log_mean[:, None, None] + most.log_outcomes, -1, 0)
+        with np.errstate(invalid="ignore"):
+            odds = (
+                np.where(high_0 == -math.inf, math.inf, low_1 - high_0),
+                np.where(high_1 == -math.inf, -math.inf, high_1 - low_0),
+            )
+        free = self.weights == 0.0  # f says nothing about them
+        low, high = (
+            expit(np.where(free, self._nu, end)).reshape(*self.batch_shape, self.n_variables) for end in odds
+        )
+        return low, high
 
     @property
     def total(self) -> Any:
@@ -453,7 +541,10 @@ class LinearModel(ArgumentModel):
     @property
     def _log_f(self) -> Float64:
         """Log f at the sums that are reached, (B, W + 1)."""
-        return rows_of(self.log_f, self.batch_shape)[:, :: self._lattice.divisor]
+        return self._at_sums(self.log_f)
+
+    def _at_sums(self, log_f: Float64) -> Float64:
+        return rows_of(log_f, self.batch_shape)[:, :: self._lattice.divisor]
 
     @cached
     def _weight(self) -> Weight:
@@ -484,7 +575,7 @@ class LinearModel(ArgumentModel):
         return display.linear_page(self)
 
 
-class _Total(FrozenDistribution):
+class _Total(TailRisk):
     """The law of the sum of a `LinearModel`."""
 
     _of: LinearModel
@@ -516,6 +607,22 @@ class _Total(FrozenDistribution):
     @property
     def _log_table(self) -> Float64:
         return self._of._law
+
+    def _contributions(self, cells: Ints, log_edge: Float64) -> Float64:
+        of = self._of
+        most = np.full(len(cells), of._events.most)
+        tail = expectation(of._events, Weight(cells, most, log_edge, of._log_f), outcomes=True).log_outcomes
+        assert tail is not None
+        return np.asarray(np.exp(tail[..., 1]) * (of._units * of.step))
+
+    @cached
+    def _rounded(self) -> tuple[BoundingLaw, BoundingLaw]:
+        least, most = self._of._enclosing_f
+        return bounding_laws(self, self._of._log_prior + least, self._of._log_prior + most)
+
+    @property
+    def _slack(self) -> tuple[Fraction, Fraction]:
+        return self._of._slack
 
 
 def _weights(weights: ArrayLike, n: int, step: float) -> Float64:

@@ -1,4 +1,4 @@
-"""What people ask of losses: value at risk, expected shortfall and who contributes to it."""
+"""What people ask of losses: value at risk, expected shortfall, who contributes to it, and bounds of all this."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..arrays import Float64, Ints
 from ..checks.sums import real_array
-from ..engine.pmf.events import floor_to_grid, rounded_outwards
+from ..engine.law import LOG_HALF, log_sides
+from ..engine.log_sums import log_sum
+from ..engine.pmf.events import Lattice, floor_to_grid, rounded_outwards
+from ..engine.pmf.sums import Weight
 from ..errors import ParameterError
+from ..memo import cached
 from .frozen_distribution import FrozenDistribution
 
 _AT_POINTS = ("cdf", "sf", "logcdf", "logsf")
@@ -21,7 +25,7 @@ BRACKETED = (*_AT_POINTS, "ppf", "isf", "median", "value_at_risk", *_MEANS)
 
 
 class TailRisk(FrozenDistribution):
-    """The base of sums of events and of their mixtures, not used on its own."""
+    """The base of sums of events, of their mixtures and of the sum of a `LinearModel`, not used on its own."""
 
     def _contributions(self, cells: Ints, log_edge: Float64) -> Float64:
         """E[value of event i | f] (B, n), f being 1 above the cells (B,) and ``exp(log_edge)`` at them."""
@@ -209,3 +213,60 @@ class TailRisk(FrozenDistribution):
         cells = np.rint(self._lattice.place(value.astype(np.float64))).astype(np.int64)
         found = self._contributions(cells.reshape(-1), edge.reshape(-1))
         return found.reshape(*self.batch_shape, found.shape[-1])
+
+
+class BoundingLaw(TailRisk):
+    """A law that is known by its two tails and bounds another one from one side."""
+
+    _of: TailRisk
+    _log_tails: tuple[Float64, Float64]
+
+    def __init__(self, of: TailRisk, log_cdf: Float64, log_sf: Float64) -> None:
+        self.__dict__.update(_of=of, _log_tails=(log_cdf, log_sf))
+
+    @property
+    def n(self) -> int:
+        return self._of.n
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return self._of.batch_shape
+
+    @property
+    def _lattice(self) -> Lattice:
+        return self._of._lattice
+
+    @cached
+    def _log_table(self) -> Float64:
+        """Steps of the tail that is below 1/2."""
+        below, above = self._log_tails
+        before = np.pad(below, ((0, 0), (1, 0)), constant_values=-np.inf)[:, :-1]
+        left = np.pad(above, ((0, 0), (1, 0)), constant_values=0.0)[:, :-1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rise, fall = below + np.log1p(-np.exp(before - below)), left + np.log1p(-np.exp(above - left))
+        return np.nan_to_num(np.where(below < LOG_HALF, rise, fall), nan=-np.inf, neginf=-np.inf)
+
+    def _contributions(self, cells: Ints, log_edge: Float64) -> Float64:
+        """The mean of the sum itself, (B, 1)."""
+        size = self._lattice.size
+        tail = Weight(cells, np.full(len(cells), size), log_edge).at(np.zeros_like(cells), size)
+        log_p = self._log_table + tail
+        return np.asarray(np.exp(log_p - log_sum(log_p, keepdims=True)) @ self.values[:, None])
+
+
+def bounding_laws(of: TailRisk, least: Float64, most: Float64) -> tuple[BoundingLaw, BoundingLaw]:
+    """Laws below and above all laws whose weights, up to a factor, have logarithms between `least` and `most` (B, m).
+
+    ``P(X > v) = A / (A + B)`` with A the weight above v and B that up to v: smallest for the least A and the largest B.
+    """
+    (below_least, above_least), (below_most, above_most) = (log_sides(x) for x in (least, most))
+    found = []
+    for below, above, nowhere in ((below_most, above_least, 0.0), (below_least, above_most, -np.inf)):
+        both = np.logaddexp(below, above)
+        with np.errstate(invalid="ignore"):
+            log_sf = np.where(both == -np.inf, nowhere, above - both)
+            log_cdf = np.where(both == -np.inf, -np.inf if nowhere == 0.0 else 0.0, below - both)
+        rising = np.maximum.accumulate(log_cdf, axis=1)  # rounding must not break the order
+        falling = np.maximum.accumulate(log_sf[:, ::-1], axis=1)[:, ::-1]
+        found.append(BoundingLaw(of, rising, falling))
+    return found[0], found[1]
