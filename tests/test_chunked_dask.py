@@ -122,6 +122,26 @@ def test_groups_run_on_workers(client, tmp_path):
         assert np.load(tmp_path / f"{name}-out.npy").sum() == pytest.approx(1_500, rel=1e-9)
 
 
+@pytest.mark.parametrize("total", [(), (tt.between(100, 140),)], ids=["groups alone", "with a total"])
+def test_two_workers_give_groups_of_dask_arrays_the_bits_of_threads(client, tmp_path, total):
+    ids = np.random.default_rng(0).integers(0, 40, 1_200)
+    settings = {
+        "groups": da.from_array(ids, chunks=500),
+        "group_potential": tt.exactly(3),
+        "scratch": tmp_path,
+    }
+    answers = []
+    for scheduler in (client, "threads"):
+        source = da.from_array(LOGITS[:1_200], chunks=500)
+        model = tt.ChunkedCountModel(source, *total, scheduler=scheduler, **settings)
+        found = [
+            np.asarray(one) for one in (model.marginals(), model.posterior_logits(), model.sample(rng=3))
+        ]
+        answers.append([float(model.log_partition).hex(), *(one.tobytes() for one in found)])
+        assert (np.bincount(ids, found[2]) == 3).all()
+    assert answers[0] == answers[1]
+
+
 def _slow_block(block, folder):
     with open(os.path.join(folder, f"{os.getpid()}.pid"), "w"):
         pass

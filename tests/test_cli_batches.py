@@ -189,6 +189,30 @@ def test_a_long_file_is_streamed_where_the_question_allows_it(
     assert "read in batches" not in good("infer", path, *ASKED, *nested)
 
 
+def test_numbers_that_hardly_repeat_are_written_without_a_dictionary(good: Run) -> None:
+    rng = np.random.default_rng(0)
+    pq.write_table(pa.table({"logit": rng.normal(size=50), "hall": np.arange(50) % 2}), "in.parquet")
+    good("infer", "in.parquet", "--group-count", "hall", "exactly:9", "--output", "out.parquet")
+    tt.ChunkedCountModel("in.parquet", tt.exactly(9), column="logit").marginals(out="m.parquet")
+    tt.ChunkedCountModel("in.parquet", tt.exactly(9), column="logit").mode(out="mode.parquet")
+    dictionaries = {}
+    for name in ("out", "m", "mode"):
+        row_group = pq.ParquetFile(f"{name}.parquet").metadata.row_group(0)
+        for column in map(row_group.column, range(row_group.num_columns)):
+            dictionaries[column.path_in_schema] = column.has_dictionary_page
+    assert {name for name, there in dictionaries.items() if there} == {"hall", "mode"}
+
+
+def test_a_parquet_file_is_as_long_as_its_cells(good: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tallytree.cli.infer.LONG", 16 * 5_000)
+    for n in (4_000, 5_000):  # two columns of few values: a kilobyte each
+        pq.write_table(pa.table({"logit": np.zeros(n), "hall": np.arange(n) % 2}), "in.parquet")
+        assert Path("in.parquet").stat().st_size < 8_000
+        monkeypatch.setattr("tallytree.cli.infer._PACKED", 1_000)
+        shown = good("infer", "in.parquet", "--group-count", "hall", "exactly:9")
+        assert ("read in batches" in " ".join(shown.split())) == (n == 5_000)
+
+
 _PEAK = """
 import resource, sys, tallytree.cli as cli
 code = cli.main(sys.argv[1:])

@@ -295,7 +295,7 @@ def test_bounds_contain_the_truth_of_the_real_weights(seed):
         truth = value[order][np.searchsorted(np.cumsum(mass[order]), q)]
         low, high = model.total.bracket("value_at_risk", q)
         assert low - 1e-12 <= truth <= high + 1e-12
-        low, high = model.total.bracket("mean")
+        low, high = model.bracket("mean")
         assert low - 1e-9 <= mass @ value <= high + 1e-9
         tail, worst = 1.0 - q, 0.0
         for i in order[::-1]:
@@ -312,6 +312,7 @@ def test_bounds_meet_where_all_weights_are_on_the_grid():
         low, high = model.bracket(question)
         np.testing.assert_allclose(low, getattr(model, question), rtol=1e-13)
         np.testing.assert_array_equal(low, high)
+    assert model.bracket("sf", 0.3) == model.total.bracket("sf", 0.3)
     for question, *at in (("sf", 0.3), ("ppf", 0.5), ("mean",), ("expected_shortfall", 0.4)):
         low, high = model.total.bracket(question, *at)
         assert low == high == pytest.approx(getattr(model.total, question)(*at), rel=1e-12)

@@ -187,11 +187,17 @@ class IntoParts(Format):
     def _part(self, number: int) -> str:
         return f"{self.path}/{number:09d}.parquet"
 
+    @property
+    def _repeats(self) -> bool:
+        """Whether values repeat, as states do; a dictionary of others costs five times what they do, and room."""
+        return np.dtype(self.dtype).kind != "f"
+
     def write(self, chunk: Chunk, values: Values) -> None:
         pyarrow = require("pyarrow", "Writing Parquet files")
         parquet = require("pyarrow.parquet", "Writing Parquet files")
         final = self._part(chunk.number)
-        parquet.write_table(pyarrow.table({self.column: np.ascontiguousarray(values)}), f"{final}.tmp")
+        table = pyarrow.table({self.column: np.ascontiguousarray(values)})
+        parquet.write_table(table, f"{final}.tmp", use_dictionary=self._repeats)
         os.replace(f"{final}.tmp", final)
 
     def read(self, chunk: Chunk) -> Values:
@@ -203,7 +209,7 @@ class IntoParts(Format):
         parquet = require("pyarrow.parquet", "Writing Parquet files")
         whole = f"{self.path}/whole"
         schema = pyarrow.schema([(self.column, pyarrow.from_numpy_dtype(np.dtype(self.dtype)))])
-        with parquet.ParquetWriter(whole, schema) as writer:
+        with parquet.ParquetWriter(whole, schema, use_dictionary=self._repeats) as writer:
             for chunk in chunks:
                 writer.write_table(parquet.read_table(self._part(chunk.number), schema=schema))
         return whole

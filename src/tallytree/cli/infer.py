@@ -29,7 +29,7 @@ from . import questions
 from .output import ADDED, Target, save, target
 from .questions import CountTable, Grouping, Question, Template
 from .summary import Summary
-from .tables import GZIP, InputProblem, read_table
+from .tables import GZIP, PAR1, InputProblem, read_table
 from .terminal import Terminal
 
 
@@ -152,7 +152,7 @@ def _groupings(arguments: argparse.Namespace) -> list[Grouping]:
     return found
 
 
-LONG = 1 << 28  # bytes from which a file is streamed without being asked for
+LONG = 1 << 28  # bytes, unpacked, from which a file is streamed without being asked for
 _PACKED = 8  # by how much gzip makes such tables smaller, about
 
 
@@ -169,8 +169,14 @@ def _is_long(arguments: argparse.Namespace, groupings: Sequence[Grouping]) -> bo
         if size * _PACKED < LONG:
             return False
         with open(path, "rb") as file:
-            size *= _PACKED if file.read(2) == GZIP else 1
+            start = file.read(4)
         require("pyarrow", "Reading in batches")
+        if start == PAR1:
+            from .arrow import bytes_of_cells
+
+            size = bytes_of_cells(path)
+        elif start[:2] == GZIP:
+            size *= _PACKED
     except (OSError, ValueError, TallyTreeError):
         return False
     return size >= LONG

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import secrets
+from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -108,7 +109,7 @@ def write_tables(
                     part = part.set_column(table.names.index(name), name, values)
             for name, column in extra.items():
                 part = part.append_column(name, pyarrow.array(np.array(column[here])))
-            writer = writer or _writer(goal, path, part.schema)
+            writer = writer or _writer(goal, path, part.schema, {*numbers, *extra})
             writer.write_table(part)
             at = here.stop
             bar.advance(len(part))
@@ -120,9 +121,12 @@ def write_tables(
             writer.close()
 
 
-def _writer(goal: Target, path: str, schema: Any) -> Any:
+def _writer(goal: Target, path: str, schema: Any, distinct: Set[str]) -> Any:
     if goal.format != CSV:
-        return require("pyarrow.parquet", "Writing Parquet files").ParquetWriter(path, schema)
+        # A dictionary of numbers that hardly ever repeat costs five times what they do, and room.
+        repeated = [name for name in schema.names if name not in distinct]
+        parquet = require("pyarrow.parquet", "Writing Parquet files")
+        return parquet.ParquetWriter(path, schema, use_dictionary=repeated)
     csv_files = require("pyarrow.csv", "Writing in batches")
     options = csv_files.WriteOptions(quoting_style="needed")
     return csv_files.CSVWriter(path, schema, write_options=options)

@@ -43,7 +43,7 @@ def reason(error: OSError | EOFError) -> str:
 
 CSV, PARQUET = "CSV", "Parquet"
 _SUFFIXES = {".csv": CSV, ".parquet": PARQUET, ".pq": PARQUET}
-GZIP = b"\x1f\x8b"
+GZIP, PAR1 = b"\x1f\x8b", b"PAR1"  # how such files start
 STANDARD_INPUT = "-"
 
 
@@ -160,7 +160,7 @@ def read_table(
     path = source.path
     if not start:
         raise InputProblem(f"{path} is empty. It needs a header line and one line per variable.")
-    parquet = start == b"PAR1" or format_of(path) == PARQUET
+    parquet = start == PAR1 or format_of(path) == PARQUET
     if parquet:
         from .arrow import parquet_names
 

@@ -25,9 +25,10 @@ from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from .base import ArgumentModel, place_in_batch, rows_of
 from .conditional_sum import event_bounds
-from .tail_risk import BoundingLaw, TailRisk, bounding_laws
+from .tail_risk import BRACKETED, BoundingLaw, TailRisk, bounding_laws
 
 _LARGEST = 1 << 24  # points of the grid
+_OWN = ("log_partition", "log_expectation", "marginals")  # what has bounds beside questions about the sum
 
 
 class LinearModel(ArgumentModel):
@@ -205,14 +206,15 @@ class LinearModel(ArgumentModel):
         """
         return self._log_mean.reshape(self.batch_shape)[()]
 
-    def bracket(self, question: str) -> tuple[Any, Any]:
+    def bracket(self, question: str, *arguments: Any) -> tuple[Any, Any]:
         """Bounds of an answer for the real weights, whatever the grid has rounded.
 
         Parameters
         ----------
         question : str
-            log_partition, log_expectation or marginals. For probabilities and quantiles of the sum there is
-            ``total.bracket``.
+            log_partition, log_expectation, marginals, or one that ``total.bracket`` knows, such as sf and ppf.
+        *arguments
+            What the method of ``total`` takes.
 
         Returns
         -------
@@ -243,7 +245,9 @@ class LinearModel(ArgumentModel):
         >>> [float(np.exp(end).round(4)) for end in model.bracket("log_expectation")]
         [0.625, 0.625]
         """
-        checks.one_of("question", question, ("log_partition", "log_expectation", "marginals"))
+        checks.one_of("question", question, (*_OWN, *BRACKETED))
+        if question in BRACKETED:
+            return self.total.bracket(question, *arguments)
         self._log_mean  # noqa: B018 - raises for an impossible model
         least, most = (
             expectation(self._events, weight_of_table(log_f), outcomes=question == "marginals")
