@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from ..arrays import Float64, Ints
 from ..engine import masks
 from ..engine.count import chunks as verbs
-from ..engine.count.chunks.solution import unpacked
 from ..engine.log_sums import log_sum
 from ..engine.pmf.log_pmf import log_pmf
 from ..errors import InfeasibleError, ParameterError
@@ -316,4 +315,4 @@ def log_mean(solution: verbs.Solution) -> float:
         return float(log_sum(weights))
     if solution.sums.n == 0:
         return solution.log_partition
-    return unpacked(solution.mapping.series).log_mean
+    return solution.log_mean

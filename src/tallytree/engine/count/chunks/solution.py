@@ -10,7 +10,7 @@ The numbers that the compiled engine makes of a solution, as far as Python reads
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -112,9 +112,9 @@ class Mapping:
         Finite log-odds in rising order, and what the potential says to variables with these.
     """
 
-    series: Float64
-    logits: Float64
-    messages: Float64
+    series: Float64 = field(default_factory=lambda: np.empty(0))
+    logits: Float64 = field(default_factory=lambda: np.empty(0))
+    messages: Float64 = field(default_factory=lambda: np.empty(0))
 
     def look_up(self, logits: Float64) -> Float64:
         """Posterior log-odds of listed variables."""
@@ -162,40 +162,6 @@ def map_logits(
     return result
 
 
-_KINDS = ("impossible", "ends", "series", "direct", "powers")
-_LISTS = 5  # of every part: its series, and its waves where the variance is small
-
-
-class Packed(NamedTuple):
-    """A solution of the compiled engine."""
-
-    kind: str
-    log_mean: float
-    log_norm: float
-    bound: float
-    log_all_off: float  # log shares of the posterior
-    log_all_on: float
-    parts: tuple[Part, ...]
-
-
-def unpacked(numbers: Float64) -> Packed:
-    """In the order of ``visit_solution`` in cpp/flat/packed.cpp."""
-    kind, log_mean, log_norm, bound, all_off, all_on, _, _, _, count = numbers[:10].tolist()
-    at, parts = 10, []
-    for _ in range(int(count)):
-        tilt, log_weight, *_, first, length = numbers[at : at + 10].tolist()
-        parts.append(Part(tilt, log_weight - log_mean, int(first), int(first + length) - 1))
-        at += 10
-        for _ in range(_LISTS):
-            at += 1 + int(numbers[at])
-    name = _KINDS[int(kind)]
-    if name == "series" and not parts:
-        bound = math.inf
-    apart = name in ("ends", "series") and log_mean > -math.inf
-    off, on = (all_off - log_mean, all_on - log_mean) if apart else (-math.inf, -math.inf)
-    return Packed(name, log_mean, log_norm, bound, off, on, tuple(parts))
-
-
 class Part(NamedTuple):
     """Counts ``first .. last`` of the finite variables that were solved under one tilt, and their log share."""
 
@@ -227,6 +193,8 @@ class Solution:
         Log shares of the two; -inf where a part holds them.
     gathered : (size,) or None
         All log-odds in order, where they are so few that they were simply collected.
+    log_mean : float
+        Log E f, the log-odds' own norm left out, where the compiled engine solved from sums.
     """
 
     log_partition: float
@@ -238,7 +206,31 @@ class Solution:
     log_all_off: float = -math.inf
     log_all_on: float = -math.inf
     gathered: Float64 | None = None
+    log_mean: float = math.nan
 
     @property
     def impossible(self) -> bool:
         return self.log_partition == -math.inf
+
+
+_ENDS, _SERIES = 1, 2  # kinds of solutions that tell "all off" and "all on" apart
+_LISTS = 5  # of every part: its series, and its waves where the variance is small
+
+
+def unpacked(numbers: Float64, sums: Sums, table: CountTable) -> Solution:
+    """The solution of the compiled engine, in the order of ``visit_solution`` in cpp/flat/packed.cpp."""
+    kind, log_mean, log_norm, bound, all_off, all_on, _, _, _, count = numbers[:10].tolist()
+    if kind == _SERIES and not count:
+        bound = math.inf
+    if log_mean == -math.inf:
+        return Solution(-math.inf, bound, Mapping(numbers), sums, table, log_mean=log_mean)
+    at, parts = 10, []
+    for _ in range(int(count)):
+        tilt, log_weight, *_, first, length = numbers[at : at + 10].tolist()
+        parts.append(Part(tilt, log_weight - log_mean, int(first), int(first + length) - 1))
+        at += 10
+        for _ in range(_LISTS):
+            at += 1 + int(numbers[at])
+    apart = kind in (_ENDS, _SERIES)
+    off, on = (all_off - log_mean, all_on - log_mean) if apart else (-math.inf, -math.inf)
+    return Solution(log_norm, bound, Mapping(numbers), sums, table, tuple(parts), off, on, None, log_mean)

@@ -74,11 +74,11 @@ def solve(table: CountTable, mixture: Mixture | None = None, *, few: int = FEW) 
         found, sums = yield from _ask(
             lambda known: native.flat_solve_power_sums(n, known, coefficients, mixture[1]), sums
         )
-        closed = _solution(found, sums, table)
+        closed = unpacked(found, sums, table)
         if closed.error_bound <= TOLERANCE:
             return closed
     found, sums = yield from _ask(lambda known: native.flat_solve_sums(n, known, seen), sums)
-    solution = _solution(found, sums, table)
+    solution = unpacked(found, sums, table)
     if solution.error_bound <= TOLERANCE:
         return solution
     if table.n <= COLLECTABLE:
@@ -121,26 +121,9 @@ def _ask(
         sums = sums.joined((yield tuple(Request(kind, tuple(numbers)) for kind, numbers in missing)))
 
 
-def _solution(found: Float64, sums: Sums, table: CountTable) -> Solution:
-    plain = unpacked(found)
-    if plain.log_mean == -math.inf:
-        return Solution(-math.inf, plain.bound, Mapping(found, np.empty(0), np.empty(0)), sums, table)
-    return Solution(
-        plain.log_norm,
-        plain.bound,
-        Mapping(found, np.empty(0), np.empty(0)),
-        sums,
-        table,
-        plain.parts,
-        plain.log_all_off,
-        plain.log_all_on,
-    )
-
-
 def _nothing_free(sums: Sums, table: CountTable) -> Solution:
     """No variable is undecided."""
-    nothing = np.empty(0)
-    return Solution(table.at(sums.forced), 0.0, Mapping(nothing, nothing, nothing), sums, table)
+    return Solution(table.at(sums.forced), 0.0, Mapping(), sums, table)
 
 
 def _collected(sums: Sums, everything: Request, table: CountTable) -> Solution:
@@ -155,8 +138,8 @@ def _collected(sums: Sums, everything: Request, table: CountTable) -> Solution:
     finite = np.isfinite(logits)
     distinct, place = np.unique(logits[finite], return_index=True)
     messages = np.zeros(len(distinct)) if log_z == -math.inf else solver.sums.messages[0][finite][place]
-    nothing = np.empty(0)
-    return Solution(log_z, bound, Mapping(nothing, distinct, messages), sums, table, gathered=logits)
+    listed = Mapping(logits=distinct, messages=messages)
+    return Solution(log_z, bound, listed, sums, table, gathered=logits)
 
 
 def _single(sums: Sums, logits: Float64, table: CountTable) -> Solution:
@@ -164,7 +147,8 @@ def _single(sums: Sums, logits: Float64, table: CountTable) -> Solution:
     off, on = table.at(0), table.at(1)
     message = np.array([on - off]) if max(off, on) > -math.inf else np.zeros(1)
     log_z = float(np.logaddexp(off, on + logits[0]))
-    return Solution(log_z, 0.0, Mapping(np.empty(0), logits, message), sums, table, gathered=logits)
+    listed = Mapping(logits=logits, messages=message)
+    return Solution(log_z, 0.0, listed, sums, table, gathered=logits)
 
 
 def collected_problem(logits: Float64, table: CountTable) -> Problem:
