@@ -252,12 +252,14 @@ def _tree_rung(program: TreeProgram, batch: _Batch, direct: bool = False, size: 
 def _tilted_rung(program: TreeProgram, batch: _Batch) -> _Part:
     """Under the tilt of the posterior; then along directions without what all variables have in common, too."""
     solution = infer.infer_program(program, batch.nu, batch.tables)
-    nu, tables = retilt.at_posterior_mean(program, batch.nu, batch.tables, solution)
-    tilted = replace(batch, nu=nu, tables=tables)
+    odds = posterior(batch.nu, solution.messages)
+    level = retilt.near_means(program, batch.tables, odds)
+    nu, tables = retilt.at_posterior(program, batch.nu, batch.tables, odds, solution.messages, level)
+    tilted = replace(batch, nu=nu, tables=tables, v=np.where(np.isfinite(nu), batch.v, 0.0))
     part = _tree_rung(program, tilted)
     if not np.isinf(part.bound).any() or not len(batch.v) or not retilt.serves(program):
         return part
-    centred = _centred(program, tilted, posterior(batch.nu, solution.messages))
+    centred = _centred(program, tilted, odds)
     assert centred.h is not None
     if not centred.v.any() and not centred.h.any():
         return batch.nothing()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, roots_jacobi
 
-from ...arrays import Float64, Ints
+from ...arrays import Float64
 from .. import thresholds
 from ..arithmetic import UNIT_ROUNDOFF
 from ..forest.entropy import entropy_by_parts
@@ -113,9 +113,9 @@ def _under_tilt(solver: Any) -> tuple[Float64, Float64]:
     enter without their heights: neither says anything about the others.
     """
     problem, odds, messages = solver.problem, solver.odds(), solver.sums.messages
-    nu, tables = retilt.at_posterior(
-        problem.tree.program, problem.nu, problem.tables, odds, messages, _near_means(problem, odds)
-    )
+    program = problem.tree.program
+    level = retilt.near_means(program, problem.tables, odds)
+    nu, tables = retilt.at_posterior(program, problem.nu, problem.tables, odds, messages, level)
     solver = type(solver)(Problem(problem.tree, nu, tables), solver.method)
     found, offset = solver.sums, problem.tree.family.set_offset
     finite, odds = np.isfinite(nu), solver.odds()
@@ -134,18 +134,6 @@ def _under_tilt(solver: Any) -> tuple[Float64, Float64]:
         found.bound * (1.0 + (away * disagrees * (1.0 - disagrees)).sum(-1)) + 4.0 * UNIT_ROUNDOFF * rounding
     )
     return total, error + doubt * (2.0 * sums.away) + (LEFT_OUT * (doubt > 0.0)) * sums.farthest
-
-
-def _near_means(problem: Problem, odds: Float64) -> Ints:
-    """Of every set the place (B, sets) of the possible count that is nearest to its mean in the packed tables."""
-    family = problem.tree.family
-    sums = np.cumsum(np.pad(expit(odds)[:, family.order], ((0, 0), (1, 0))), axis=1)
-    starts, lengths = family.set_offset[:-1], np.diff(family.set_offset)
-    places = np.arange(family.set_offset[-1])
-    mean = np.repeat(sums[:, family.stop] - sums[:, family.start], lengths, axis=1)
-    away = np.where(problem.tables > -math.inf, np.abs(places - np.repeat(starts, lengths) - mean), math.inf)
-    nearest = away == np.repeat(np.minimum.reduceat(away, starts, axis=1), lengths, axis=1)
-    return np.asarray(np.maximum.reduceat(np.where(nearest, places, 0), starts, axis=1))
 
 
 def _from_expectations(solver: Any) -> tuple[Float64, Float64]:

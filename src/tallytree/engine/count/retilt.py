@@ -34,7 +34,6 @@ _SAMPLE = 1 << 12  # variables by which tilts are judged: messages change little
 
 _UNSEEN = 64.0  # nats below the whole at which counts are left out
 _NEEDED = 30.0  # nats: a hundredth of 1e-10, with room
-_AROUND = 2.0 ** np.arange(-6.0, 7.0)  # distances from a tilt at which counts are bounded
 _CERTAIN = 40.0  # log-odds of a variable that is as good as decided
 _FAR = 12.0  # standard deviations: the mass beyond is e^-72, which no pass sees
 
@@ -152,27 +151,6 @@ def climb_to_posterior_mean(
     )
 
 
-def at_posterior_mean(
-    program: TreeProgram, nu: Float64, tables: Float64, found: Answer
-) -> tuple[Float64, Float64]:
-    """Log-odds and tables (B, T) of the same models under the tilts that their certified posterior asks for."""
-    root_of_leaf, z = _roots(program), _root_counts(program)
-    shift = _posterior_tilts(nu, found, root_of_leaf, len(program.roots))
-    leaf_shift, _, weights = _shifted(nu, tables, shift, root_of_leaf, z)
-    if serves(program):
-        cells = outermost_cells(program)
-        inner = np.delete(
-            np.maximum.reduceat(weights, program.set_offset[:-1], axis=1),
-            program.set_node == program.roots[0],
-            1,
-        )
-        for b in range(len(nu)):
-            seen = found.log_mean[b] - inner[b].sum() - _UNSEEN - math.log(program.n_leaves)
-            most = tables[b % len(tables), cells] + _largest_log_pmf(nu[b], shift[b, 0])
-            weights[b, cells][most < seen] = -np.inf
-    return nu + leaf_shift, weights
-
-
 def around_posterior(
     program: TreeProgram, nu: Float64, tables: Float64, messages: Float64, log_beliefs: Float64
 ) -> tuple[Float64, Float64]:
@@ -234,6 +212,21 @@ def at_posterior(
     return shifted, weights
 
 
+def near_means(program: TreeProgram, tables: Float64, odds: Float64) -> NDArray[np.int64]:
+    """Of every set the place (B, sets) of the possible count that is nearest to its mean in the packed tables."""
+    starts, lengths = program.set_offset[:-1], np.diff(program.set_offset)
+    own, parent = _innermost(program)
+    sums = _sums_by(own, expit(odds), len(starts))
+    for s, above in enumerate(parent.tolist()):  # children come first
+        if above >= 0:
+            sums[:, above] += sums[:, s]
+    places = np.arange(program.table_total)
+    away = np.abs(places - np.repeat(starts, lengths) - np.repeat(sums, lengths, axis=1))
+    away = np.where(tables > -math.inf, away, math.inf)
+    nearest = away == np.repeat(np.minimum.reduceat(away, starts, axis=1), lengths, axis=1)
+    return np.asarray(np.maximum.reduceat(np.where(nearest, places, 0), starts, axis=1))
+
+
 def runs_of_outermost(program: TreeProgram, tables: Float64) -> list[slice]:
     """The cells of the table (T,) of the set of all variables whose counts are possible, in runs without a gap."""
     if not serves(program):
@@ -253,18 +246,6 @@ def _innermost(program: TreeProgram) -> tuple[NDArray[np.int64], NDArray[np.int6
     around = place[follow(np.where(place >= 0, nodes, up))]
     parent = np.where(up == nodes, -1, around[up])
     return around[: program.n_leaves], parent[program.set_node]
-
-
-def _largest_log_pmf(nu: Float64, tilt: float) -> Float64:
-    """Chernoff's bounds of log P(count) of independent variables, (n + 1,), tightest about the mean under a tilt."""
-    finite, forced = nu[np.isfinite(nu)], np.count_nonzero(nu == np.inf)
-    count = np.arange(len(nu) + 1.0) - forced
-    tilts = tilt + np.concatenate([-_AROUND[::-1], [0.0], _AROUND])
-    norms = native.softplus_sums(finite + tilts[:, None]) - native.softplus_sums(finite[None])
-    best = np.full(len(nu) + 1, np.inf)
-    for s, norm in zip(tilts, norms):
-        np.minimum(best, norm - s * count, out=best)
-    return best
 
 
 def at_messages(
@@ -288,9 +269,7 @@ def at_messages(
     leaf_shift, centre, weights = _shifted(nu, tables, shift, root_of_leaf, z)
 
     def away(states: NDArray[Any]) -> Float64:
-        held = root_of_leaf >= 0
-        counts = [np.bincount(root_of_leaf[held], row[held], shift.shape[1]) for row in states]
-        return np.asarray((shift * (np.stack(counts) - centre)).sum(1))
+        return np.asarray((shift * (_sums_by(root_of_leaf, states, shift.shape[1]) - centre)).sum(1))
 
     return leaf_shift, weights, away
 
@@ -303,7 +282,7 @@ def _shifted(
     They are near the mean: s z itself would round where s (z - centre) does not.
     """
     leaf_shift = np.where(root_of_leaf >= 0, shift[:, root_of_leaf], 0.0)
-    centre = np.round(_mean_counts(nu + leaf_shift, root_of_leaf, shift.shape[1]))
+    centre = np.round(_sums_by(root_of_leaf, expit(nu + leaf_shift), shift.shape[1]))
     weights = tables - shift[:, z.owner] * np.where(z.at_root, z.counts - centre[:, z.owner], 0.0)
     return leaf_shift, centre, np.ascontiguousarray(weights)
 
@@ -366,10 +345,10 @@ def _untilted(found: Answer, nu: Float64, shift: Float64) -> Answer:
     )
 
 
-def _mean_counts(nu: Float64, root_of_leaf: NDArray[np.int64], count: int) -> Float64:
-    """Mean count of every component under independent variables, (B, count)."""
-    held = root_of_leaf >= 0
-    return np.stack([np.bincount(root_of_leaf[held], row[held], count) for row in expit(nu)])
+def _sums_by(owner: NDArray[np.int64], values: NDArray[Any], count: int) -> Float64:
+    """Sums of values (B, n) over the variables of every owner, (B, count); -1 owns nothing."""
+    held = owner >= 0
+    return np.stack([np.bincount(owner[held], row[held], count) for row in values])
 
 
 def _posterior_tilts(nu: Float64, found: Answer, root_of_leaf: NDArray[np.int64], count: int) -> Float64:
