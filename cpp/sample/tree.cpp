@@ -19,8 +19,9 @@ SampleTree::SampleTree(const SampleTreeInput& in, const SampleKernels& kernels, 
       right_(in.right.begin(), in.right.end()), roots_(in.roots.begin(), in.roots.end()) {
   collect(in);
   bound(in);
-  if (!impossible_) pass_up(in, threads);
-  if (!impossible_) order_nodes();
+  if (impossible_) return;
+  order_nodes();
+  pass_up(in, threads);
 }
 
 // Variables with finite log-odds stay in their blocks, the others are drawn by themselves.
@@ -122,22 +123,17 @@ void SampleTree::pass_up(const SampleTreeInput& in, int threads) {
       weigh(b);
     }
   });
-  // Nodes by height; one level is shared among threads where that is worth waking them.
-  std::vector<int64_t> height(total, 0), by_height(nodes_);
-  for (int64_t i = 0; i < nodes_; i++) {
-    height[blocks_ + i] = 1 + std::max(height[left_[i]], height[right_[i]]);
-    by_height[i] = blocks_ + i;
-  }
-  std::stable_sort(by_height.begin(), by_height.end(), [&](int64_t a, int64_t b) { return height[a] < height[b]; });
+  // One level is shared among threads where that is worth waking them.
   std::vector<WorkerMemory> memory(std::max(threads, 1));
-  for (int64_t begin = 0, end; begin < nodes_; begin = end) {
+  for (size_t l = level_.size() - 1; l-- > 0;) {
+    const int64_t begin = level_[l], end = level_[l + 1];
     double work = 0;
-    for (end = begin; end < nodes_ && height[by_height[end]] == height[by_height[begin]]; end++) {
-      const MessageView a = message(left_[by_height[end] - blocks_]), b = message(right_[by_height[end] - blocks_]);
+    for (int64_t i = begin; i < end; i++) {
+      const MessageView a = message(left_[order_[i] - blocks_]), b = message(right_[order_[i] - blocks_]);
       work += (double)a.length * (double)b.length;
     }
     run_tasks((size_t)(end - begin), work < 3e5 ? 1 : threads, [&](size_t i, int thread) {
-      const int64_t id = by_height[begin + (int64_t)i];
+      const int64_t id = order_[begin + (int64_t)i];
       const MessageView a = message(left_[id - blocks_]), b = message(right_[id - blocks_]);
       memory[thread].arena.reset();
       Worker worker = memory[thread].worker((size_t)(a.length + b.length));
@@ -160,9 +156,11 @@ void SampleTree::order_nodes() {
   order_.resize(nodes_);
   for (int64_t i = 0; i < nodes_; i++) order_[i] = blocks_ + i;
   std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return depth[a] < depth[b]; });
-  for (int64_t begin = 0, end; begin < nodes_; begin = end) {
-    for (end = begin; end < nodes_ && depth[order_[end]] == depth[order_[begin]]; end++) {
-    }
+  for (int64_t i = 0; i < nodes_; i++)
+    if (i == 0 || depth[order_[i]] > depth[order_[i - 1]]) level_.push_back(i);
+  level_.push_back(nodes_);
+  for (size_t l = 0; l + 1 < level_.size(); l++) {
+    const int64_t begin = level_[l], end = level_[l + 1];
     const bool wide = end - begin >= kWideLevel;
     if (!wide && !stages_.empty() && !stages_.back().wide) stages_.back().end = end;
     else stages_.push_back({begin, end, wide});

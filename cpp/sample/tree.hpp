@@ -1,6 +1,5 @@
 // Upward messages of one model on a tree of blocks, and draws from them. Never included by kernel files.
 #pragma once
-#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -65,7 +64,7 @@ class SampleTree {
   std::vector<double> independent_nu_;
   std::vector<int64_t> low_, high_, place_;
   std::vector<double> up_;
-  std::vector<int64_t> order_;
+  std::vector<int64_t> order_, level_;  // nodes by depth; where every level of them begins, and the end
   std::vector<Stage> stages_;
   int64_t longest_ = 1, width_ = 0;
   bool impossible_ = false;
