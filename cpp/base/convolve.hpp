@@ -1,7 +1,6 @@
 // Direct convolution and correlation of doubles: only positive terms, so every entry is relatively accurate.
 #pragma once
 #include "base/exponent.hpp"
-#include "base/interrupt.hpp"
 #include "base/worker.hpp"
 
 namespace tallytree::TT_LEVEL {

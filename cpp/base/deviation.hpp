@@ -1,6 +1,5 @@
 // Elementary functions of the flat kernels: log(1 + e), and a logit split into likely state and deviation.
 #pragma once
-#include "base/elementary.hpp"
 #include "base/exponent.hpp"
 
 namespace tallytree::TT_LEVEL {

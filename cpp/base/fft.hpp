@@ -9,8 +9,8 @@
 // are full-vector arithmetic with one twiddle factor per lane.
 #pragma once
 #include "base/exponent.hpp"
-#include "base/fft_plan.hpp"
-#include "base/transpose.hpp"
+#include "base/worker.hpp"
+#include "base/simd_rows.hpp"
 
 namespace tallytree::TT_LEVEL {
 

@@ -1,9 +1,8 @@
-#include "base/fft_plan.hpp"
 
 #include <cmath>
 #include <stdexcept>
 
-#include "base/once.hpp"
+#include "base/parallel.hpp"
 #include "base/workspace.hpp"
 
 namespace tallytree {

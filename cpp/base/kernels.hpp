@@ -6,6 +6,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace tallytree {
 
@@ -45,3 +46,13 @@ const Kernels* find_kernels(const char* level);
 const Kernels* best_kernels();
 
 }  // namespace tallytree
+
+// The table of a room's kernels: `LIST(EACH)` names its functions once, in the order of the members of the same names, whose
+// types are what declares the functions here.
+#define TT_KERNEL_DECLARED(name) std::remove_pointer_t<decltype(Table::name)> name;
+#define TT_KERNEL_LISTED(name) name,
+#define TT_KERNEL_TABLE(Type, table, LIST) \
+  using Table = Type;                      \
+  LIST(TT_KERNEL_DECLARED)                 \
+  extern const Type table;                 \
+  const Type table = {LIST(TT_KERNEL_LISTED)};

@@ -6,19 +6,16 @@
 #include "base/parallel.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
-#include <memory>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <thread>
 
-#include "base/fork_gate.hpp"
-#include "base/once.hpp"
-
 #if !defined(_WIN32)
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #endif
@@ -221,5 +218,29 @@ void run_tasks(size_t tasks, int threads, TaskView task) {
   pool().run(job);
   if (job.failure) std::rethrow_exception(job.failure);
 }
+
+// -- forks --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::mutex gate;
+
+#if defined(_WIN32)
+bool at_fork(void (*)(), void (*)(), void (*)()) { return false; }
+#else
+bool at_fork(void (*before)(), void (*in_parent)(), void (*in_child)()) {
+  if (pthread_atfork(before, in_parent, in_child)) throw std::bad_alloc();
+  return true;
+}
+#endif
+
+[[maybe_unused]] const bool guarded = at_fork([] { gate.lock(); }, [] { gate.unlock(); }, [] { gate.unlock(); });
+
+}  // namespace
+
+bool after_fork_in_child(void (*handler)()) { return at_fork(nullptr, nullptr, handler); }
+
+ForkSafeLock::ForkSafeLock() { gate.lock(); }
+ForkSafeLock::~ForkSafeLock() { gate.unlock(); }
 
 }  // namespace tallytree

@@ -3,9 +3,10 @@
 // Tasks are fixed beforehand and write to places of their own; which thread gets which task is not fixed. So results do
 // not depend on the number of threads, and a machine that cannot give as many threads as asked for is only slower.
 #pragma once
-#include <cstddef>
+#include <atomic>
+#include <memory>
 
-#include "base/interrupt.hpp"
+#include "base/worker.hpp"
 
 namespace tallytree {
 
@@ -57,6 +58,34 @@ void over_parts(ptrdiff_t n, ptrdiff_t length, int threads, const Part& part) {
   parallel_for((n + length - 1) / length, threads, [&](ptrdiff_t p) {
     part(p * length, n - p * length < length ? n - p * length : length);
   });
+}
+
+// The lock of state that lives longer than a call: a fork finds it open.
+//
+// A lock that another thread holds while the process forks stays locked in the child for ever, and what it guards may be half
+// changed. So a fork waits for the lock. There is one for everything: what it guards is short work that never waits for the
+// interpreter.
+
+// Calls `handler` in the child after every fork. False where processes do not fork.
+bool after_fork_in_child(void (*handler)());
+
+class ForkSafeLock {
+ public:
+  ForkSafeLock();
+  ~ForkSafeLock();
+  ForkSafeLock(const ForkSafeLock&) = delete;
+  ForkSafeLock& operator=(const ForkSafeLock&) = delete;
+};
+
+// What is made when it is first asked for, and kept: no lock, so that a fork finds nothing locked.
+
+// What `place` holds; `make` gives a unique_ptr. Of threads that make it at the same time one succeeds, the others' is thrown away.
+template <class T, class Make>
+T& made_once(std::atomic<T*>& place, const Make& make) {
+  if (T* known = place.load(std::memory_order_acquire)) return *known;
+  std::unique_ptr<T> made = make();
+  T* before = nullptr;
+  return place.compare_exchange_strong(before, made.get(), std::memory_order_acq_rel) ? *made.release() : *before;
 }
 
 }  // namespace tallytree

@@ -14,8 +14,8 @@
 #include <tuple>
 #include <vector>
 
-#include "base/gil.hpp"
 #include "base/kernels.hpp"
+#include "base/worker.hpp"
 
 namespace tallytree {
 
@@ -60,6 +60,27 @@ inline ptrdiff_t stride_of(const matrix_in& tables) { return tables.shape(0) == 
 
 // Threads for flat models. Asking for the number of cores takes longer than a small one.
 int threads_for(int threads, const matrix_in& nu);
+
+// The interpreter's lock, given up while the engine works.
+//
+// A thread that wants the lock back while the interpreter ends is ended by it on the spot (before Python 3.14), and the
+// unwinding of C++ frames turns that into an abort. So threads that come back then do not ask: they sleep until the
+// process is gone.
+class GilReleased {
+ public:
+  GilReleased();
+  ~GilReleased();
+  GilReleased(const GilReleased&) = delete;
+  GilReleased& operator=(const GilReleased&) = delete;
+
+ private:
+  friend void let_signals_through();
+  GilReleased* outer_;  // of the same thread: a handler of signals may call the engine
+  PyThreadState* state_;
+};
+
+// Registers with `atexit`, so that it is known when the end is near.
+void watch_for_the_end();
 
 // Does `work` without the interpreter's lock.
 template <class Work>

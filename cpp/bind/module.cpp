@@ -9,15 +9,11 @@
 
 namespace tallytree {
 
-namespace {
-
 using any_array_in = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 
 constexpr size_t kCopied = 1 << 18;  // doubles of one huge page
 constexpr size_t kChunk = 1 << 16;   // doubles of one task
 constexpr size_t kWorthThreads = 1 << 20;
-
-}  // namespace
 
 static void bind_arrays(nb::module_& m) {
   // Instruction-set levels that this machine can run, best first.

@@ -1,33 +1,26 @@
 // Ordinary belief propagation on a rooted forest, one vertex after the other, two sweeps; and the sum over frequencies that
 // brings in one count (forest_waves.cpp).
-#include "cluster/forests.hpp"
+#include "cluster/pass.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
-#include "base/constants.hpp"
 #include "base/parallel.hpp"
 #include "base/workspace.hpp"
-#include "cluster/terms.hpp"
 
 namespace tallytree {
-
-namespace {
 
 constexpr double kSmall = 1e-280;  // smaller numbers may have lost digits to underflow
 constexpr double kScaled = 1e-20;  // products of what children send are kept above this
 constexpr double kInvisible = 1e-19;   // of the characteristic function, which is 1 at 0
 constexpr int kQuietFrequencies = 64;  // so many invisible ones in a row end the sum, unless everything is asked for
 
-double scale(double* x, size_t K) {
+static double scale(double* x, size_t K) {
   const double largest = *std::max_element(x, x + K);
   if (!(largest > 0)) return 0.0;
   for (size_t k = 0; k < K; k++) x[k] /= largest;
   return std::log(largest);
 }
-
-}  // namespace
 
 // Upwards `below` is the product of what the children send and `up` that times the own weights; downwards the belief of
 // the parent without what v sent it comes by division, which needs nothing sent to be zero.

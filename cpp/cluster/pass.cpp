@@ -7,7 +7,6 @@
 
 #include "base/parallel.hpp"
 #include "base/workspace.hpp"
-#include "cluster/terms.hpp"
 
 namespace tallytree {
 

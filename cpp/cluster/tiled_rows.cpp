@@ -5,7 +5,7 @@
 // others 2^(-power count), exactly. What one tile cannot hold is bounded by the floors that travel with the rows (base/tiled.hpp):
 // at a vertex they say what may be missing from each of its states.
 #include "base/tiled.hpp"
-#include "cluster/terms.hpp"
+#include "cluster/types.hpp"
 
 namespace tallytree::TT_LEVEL {
 

@@ -24,7 +24,7 @@ struct ClusterView {
 // Rows (states) of counts lo .. lo+width-1: entry (s, j) is value[s * width + j].
 struct Cluster {
   double *value, *adjoint;
-  double *lost, *cut, *reach;  // by state, or null; see cluster.hpp
+  double *lost, *cut, *reach;  // by state, or null; see sum_product.cpp
   int32_t lo, width;
   double log_scale;
   double underflow[2];  // what may have been lost to underflow in any entry of the value and of the adjoint
@@ -109,5 +109,152 @@ struct ClusterKernels {
   // The largest share of a vertex's weight at frequency 0 that products below the smallest number may have lost.
   double (*edge_underflow)(const CountedForest& model, double* scratch);
 };
+
+// What the operations of a cluster program do to states, for any arithmetic.
+//
+// A product is a list of terms (x, y, out): row `out` of the result gains the product of row x of the first operand with
+// row y of the second, an edge's table already in it. Everything is static: files of several instruction sets include it.
+
+// A sum of logarithms, compensated.
+struct LogSum {
+  double total = 0, lost = 0;
+  void add(double x) {
+    const double y = x - lost, next = total + y;
+    lost = __builtin_isfinite(next) ? (next - total) - y : 0.0;
+    total = next;
+  }
+};
+
+struct Term {
+  int x, y, out;
+};
+
+static inline int states_of(int kind, int K) { return kind == kScalar ? 1 : kind == kVector ? K : K * K; }
+static inline int first_kind(int op, int kind) {
+  if (op == kThrough || op == kSum) return kVector;
+  if (op == kTurn || op == kTable) return kind;
+  if (op == kJoin) return kScalar;
+  return op == kClose || op == kCompress || op == kScalePath ? kMatrix : kVector;
+}
+
+// The terms of a product; returns their number, at most K^3.
+static inline int list_terms(int op, int K, Term* out) {
+  int n = 0;
+  const int P = op == kJoin ? 1 : K;
+  const int Q = op == kClose || op == kCompress ? K : 1;
+  const int R = op == kHang || op == kCompress || op == kScalePath || op == kOuter ? K : 1;
+  for (int p = 0; p < P; p++)
+    for (int q = 0; q < Q; q++)
+      for (int r = 0; r < R; r++) {
+        Term t = {p, 0, R > 1 ? p * K + r : p};
+        switch (op) {
+          case kRake: t.y = p; break;
+          case kHang: t.y = p * K + r; break;
+          case kClose: t.x = p * K + q; t.y = q; break;
+          case kCompress: t.x = p * K + q; t.y = q * K + r; break;
+          case kScalePath: t.x = p * K + r; break;
+          case kOuter: t.y = r; break;
+          default: break;
+        }
+        out[n++] = t;
+      }
+  return n;
+}
+
+// An entry of an edge's table, the upper vertex's state first.
+static inline double entry(const double* t, bool flip, int K, int p, int q) { return flip ? t[q * K + p] : t[p * K + q]; }
+
+// How the second operand of a product gets across its edge.
+struct Crossing {
+  const double* table;  // (K, K), or null: there is nothing to cross
+  bool flip, spread;    // spread: a vector becomes a matrix
+  int count;            // rows on the other side
+};
+static inline Crossing crossing(const ClusterView& view, int node, int K, const double* edges, const double* identity) {
+  const int op = view.op[node], kind = view.kind[view.b[node]], e = view.edge[node];
+  Crossing c = {nullptr, false, false, states_of(kind, K)};
+  if (op > kCompress) return c;
+  c.spread = kind == kVector && (op == kHang || op == kCompress);
+  if (e < 0 && !c.spread) return c;
+  c.table = e < 0 ? identity : edges + (ptrdiff_t)e * K * K;
+  c.flip = e >= 0 && view.flip[node];
+  if (c.spread) c.count = K * K;
+  return c;
+}
+
+// Calls meet(row on this side, row behind the edge, entry of its table) for all rows that meet there.
+template <class Meet>
+static inline void across(const Crossing& c, int K, const Meet& meet) {
+  const int columns = c.count / K;
+  for (int p = 0; p < K; p++)
+    for (int r = 0; r < columns; r++)
+      for (int q = c.spread ? r : 0; q < (c.spread ? r + 1 : K); q++)
+        meet(p * columns + r, c.spread ? r : q * columns + r, entry(c.table, c.flip, K, p, q));
+}
+
+// Calls take(x, y, weight) for all states of a product's operands that lead to a state of its own, with the edge's weight, `one`
+// where there is no edge.
+template <class Take>
+static inline void each_way(const Crossing& c, int K, const Term* terms, int count, int state, double one, const Take& take) {
+  for (int i = 0; i < count; i++) {
+    const Term t = terms[i];
+    if (t.out != state) continue;
+    if (!c.table) take(t.x, t.y, one);
+    else across(c, K, [&](int here, int behind, double weight) {
+      if (here == t.y) take(t.x, behind, weight);
+    });
+  }
+}
+
+// The second operand of a product, behind its edge.
+struct Second : Crossing {
+  const double* rows;  // (count, width); the operand's own if there is no table
+  int width;
+};
+// take(n) gives n numbers to begin with; add(out, x, weight, n): the n numbers of a row gain those of another with a weight.
+template <class Take, class Add>
+static inline Second second_operand(const ClusterView& view, int node, int K, const double* edges, const double* identity,
+                                    const double* value, int width, const Take& take, const Add& add) {
+  Second s = {crossing(view, node, K, edges, identity), value, width};
+  if (!s.table) return s;
+  double* rows = take((size_t)s.count * (size_t)width);
+  across(s, K, [&](int here, int behind, double weight) {
+    add(rows + (ptrdiff_t)here * width, value + (ptrdiff_t)behind * width, weight, width);
+  });
+  s.rows = rows;
+  return s;
+}
+
+// Calls meet(row of the result, row of the operand, weight) for all rows that an operation on one cluster links: through an
+// edge's table, summed over all states, or turned around. `one` is the weight that changes nothing.
+template <class Meet>
+static inline void link_rows(const ClusterView& view, int node, int K, const double* edges, double one, const Meet& meet) {
+  const int op = view.op[node];
+  const double* t = op == kThrough ? edges + (ptrdiff_t)view.edge[node] * K * K : nullptr;
+  for (int p = 0; p < (op == kSum ? 1 : K); p++)
+    for (int q = 0; q < K; q++)
+      meet(op == kTurn ? q * K + p : p, op == kTurn ? p * K + q : q, t ? entry(t, view.flip[node], K, p, q) : one);
+}
+
+// Where something is visible in any of the rows: from the first such entry to behind the last; empty (lo = n, hi = 0) if nothing is.
+template <class Visible>
+static inline Interval visible_window(int states, int n, const Visible& visible) {
+  Interval w = {n, 0};
+  for (int s = 0; s < states; s++) {
+    int i = 0, j = n;
+    while (i < w.lo && !visible(s, i)) i++;
+    while (j > w.hi && !visible(s, j - 1)) j--;
+    w = {i, j};
+  }
+  return w;
+}
+
+// Counts of a vertex's own cluster: one more than its largest score if it is counted.
+static inline int leaf_width(const ClusterView& view, const int32_t* score, int vertex, int K) {
+  int width = 1;
+  for (int k = 0; k < K && view.counted[vertex]; k++)
+    if (score[(ptrdiff_t)vertex * K + k] >= width) width = score[(ptrdiff_t)vertex * K + k] + 1;
+  return width;
+}
 
 }  // namespace tallytree

@@ -5,7 +5,6 @@
 //   W (m d log W + m (1 - m) ((v_i - shift) (1 + slope(t_i)) + change(t_i))),
 // where `shift` is the part of the direction that moves all variables alike and is counted in the table.
 #include "base/deviation.hpp"
-#include "base/real.hpp"
 #include "flat/leave_one_out.hpp"
 
 namespace tallytree::TT_LEVEL {

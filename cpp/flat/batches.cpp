@@ -5,16 +5,9 @@
 // switching it: one more solve.
 #include "flat/batches.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <memory>
 #include <numeric>
 
-#include "base/constants.hpp"
-#include "flat/costs.hpp"
-#include "base/parallel.hpp"
 #include "base/workspace.hpp"
-#include "flat/table.hpp"
 
 namespace tallytree {
 
@@ -165,9 +158,10 @@ void solve_with_infinities(const Kernels& kernels, int threads, const double* nu
   s->bound = bound;
 }
 
-void answer_row(const FlatRows& rows, ptrdiff_t b, int threads, const double* nu, Wanted wanted, double* out) {
+void answer_row(const FlatRows& rows, ptrdiff_t b, int threads, Wanted wanted, double* out) {
   const FlatSolution& s = rows.row[(size_t)b];
-  Logits logits = {rows.kernels->flat, rows.kernels->lanes, threads, nu, rows.n};
+  Logits logits = rows.logits(b, threads);
+  const double* nu = logits.nu;
   std::vector<double> result;
   if (s.any_infinite && s.kind == FlatKind::direct) {  // its answers are listed for the finite ones only
     const std::vector<double> finite = split_infinite(nu, rows.n).finite;
@@ -194,13 +188,12 @@ void answer_row(const FlatRows& rows, ptrdiff_t b, int threads, const double* nu
 
 // The rows `which` by direct trees, side by side in `at_once` lanes. What shares a register has about the same counts,
 // for all take the time of the longest.
-void solve_in_lanes(const double* nu, const double* log_f, ptrdiff_t table_stride, std::vector<ptrdiff_t> which,
-                    ptrdiff_t at_once, FlatRows* rows) {
+void solve_in_lanes(std::vector<ptrdiff_t> which, ptrdiff_t at_once, FlatRows* rows) {
   const ptrdiff_t all = (ptrdiff_t)which.size(), n = rows->n;
-  if (table_stride && at_once > 1) {
+  if (rows->table_stride && at_once > 1) {
     std::vector<ptrdiff_t> order((size_t)rows->batch);
     for (const ptrdiff_t b : which) {
-      const Range support = support_of(*rows->kernels->flat, log_f + b * table_stride, n);
+      const Range support = support_of(*rows->kernels->flat, rows->table(b), n);
       order[(size_t)b] = n - support.first < support.last ? support.first - n - 1 : support.last;
     }
     std::stable_sort(which.begin(), which.end(),
@@ -211,7 +204,7 @@ void solve_in_lanes(const double* nu, const double* log_f, ptrdiff_t table_strid
     int count = 0;
     for (ptrdiff_t i = t * at_once; i < std::min(all, (t + 1) * at_once); i++) {
       const ptrdiff_t b = which[(size_t)i];
-      job[count++] = {nu + b * n, log_f + b * table_stride, &rows->row[(size_t)b]};
+      job[count++] = {rows->nu + b * n, rows->table(b), &rows->row[(size_t)b]};
     }
     solve_small(*rows->kernels, n, rows->cavities, job, count);
   });
@@ -231,15 +224,12 @@ bool quicker_in_lanes(const FlatRows& rows, const double* log_f, const Sums& unt
 }
 
 // Whether direct trees are the quickest for all rows: for one potential the first row tells.
-bool quickest_by_direct_trees(const double* nu, const double* log_f, ptrdiff_t table_stride, const FlatRows& rows) {
+bool quickest_by_direct_trees(const FlatRows& rows) {
   const ptrdiff_t n = rows.n;
   if (n <= kDirect || rows.batch < kWorthLanes) return n <= kDirect;
-  if (!table_stride && all_finite(nu, n)) {
-    const Logits logits = {rows.kernels->flat, rows.kernels->lanes, 1, nu, n};
-    return quicker_in_lanes(rows, log_f, logits.sums(0, 8));
-  }
-  for (ptrdiff_t b = 0; b < (table_stride ? rows.batch : 1); b++) {
-    const Range support = support_of(*rows.kernels->flat, log_f + b * table_stride, n);
+  if (!rows.table_stride && all_finite(rows.nu, n)) return quicker_in_lanes(rows, rows.log_f, rows.logits(0, 1).sums(0, 8));
+  for (ptrdiff_t b = 0; b < (rows.table_stride ? rows.batch : 1); b++) {
+    const Range support = support_of(*rows.kernels->flat, rows.table(b), n);
     if (direct_cost(n, support, filled(rows)) > least_series_cost(n)) return false;
   }
   return true;
@@ -249,18 +239,18 @@ bool quickest_by_direct_trees(const double* nu, const double* log_f, ptrdiff_t t
 
 // Series, one model after the other. Models that direct trees solve more quickly wait: there may be enough of them to share
 // the lanes.
-static void solve_by_series(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
+static void solve_by_series(FlatRows* rows) {
   const ptrdiff_t n = rows->n, batch = rows->batch;
   const Kernels& kernels = *rows->kernels;
   const bool may_wait = batch >= kWorthLanes;
   std::vector<unsigned char> waits((size_t)batch, 0);
   over_rows(batch, batch * n, rows->threads, [&](ptrdiff_t b, int threads) {
-    const double *row_nu = nu + b * n, *table = log_f + b * table_stride;
     // The first pass of the series also says whether all logits are finite.
-    const Logits logits = {kernels.flat, kernels.lanes, threads, row_nu, n};
+    const Logits logits = rows->logits(b, threads);
+    const double* table = rows->table(b);
     const Sums untilted = first_pass(logits, table);
     if (untilted.totals.infinite > 0)
-      solve_with_infinities(kernels, threads, row_nu, n, table, rows->cavities, &rows->row[(size_t)b]);
+      solve_with_infinities(kernels, threads, logits.nu, n, table, rows->cavities, &rows->row[(size_t)b]);
     else if (may_wait && quicker_in_lanes(*rows, table, untilted))
       waits[(size_t)b] = 1;
     else
@@ -270,12 +260,12 @@ static void solve_by_series(const double* nu, const double* log_f, ptrdiff_t tab
   for (ptrdiff_t b = 0; b < batch; b++)
     if (waits[(size_t)b]) waiting.push_back(b);
   if ((ptrdiff_t)waiting.size() >= kWorthLanes)
-    return solve_in_lanes(nu, log_f, table_stride, std::move(waiting), kernels.lanes, rows);
+    return solve_in_lanes(std::move(waiting), kernels.lanes, rows);
   for (const ptrdiff_t b : waiting)
-    solve_finite(kernels, 1, nu + b * n, n, log_f + b * table_stride, &rows->row[(size_t)b]);
+    solve_finite(kernels, 1, rows->nu + b * n, n, rows->table(b), &rows->row[(size_t)b]);
 }
 
-static void solve_by_direct_trees(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
+static void solve_by_direct_trees(FlatRows* rows) {
   const ptrdiff_t n = rows->n, batch = rows->batch, at_once = batch > 1 ? rows->kernels->lanes : 1;
   const std::shared_ptr<DoubleBlock> block(new_doubles(2 * (size_t)(batch * n)), free_doubles);
   rows->small_models = {block, block->data};
@@ -285,27 +275,25 @@ static void solve_by_direct_trees(const double* nu, const double* log_f, ptrdiff
   }
   std::vector<ptrdiff_t> all((size_t)batch);
   std::iota(all.begin(), all.end(), 0);
-  solve_in_lanes(nu, log_f, table_stride, std::move(all), at_once, rows);
+  solve_in_lanes(std::move(all), at_once, rows);
 }
 
-void solve_rows(const double* nu, const double* log_f, ptrdiff_t table_stride, FlatRows* rows) {
-  const ptrdiff_t n = rows->n, batch = rows->batch;
-  rows->row.resize((size_t)batch);
-  if (n == 0) {
-    for (ptrdiff_t b = 0; b < batch; b++)
-      solve_finite(*rows->kernels, 1, nu, n, log_f + b * table_stride, &rows->row[(size_t)b]);
-  } else if (batch > 0 && quickest_by_direct_trees(nu, log_f, table_stride, *rows)) {
-    solve_by_direct_trees(nu, log_f, table_stride, rows);
+void solve_rows(FlatRows* rows) {
+  rows->row.resize((size_t)rows->batch);
+  if (rows->n == 0) {
+    for (ptrdiff_t b = 0; b < rows->batch; b++)
+      solve_finite(*rows->kernels, 1, rows->nu, 0, rows->table(b), &rows->row[(size_t)b]);
+  } else if (rows->batch > 0 && quickest_by_direct_trees(*rows)) {
+    solve_by_direct_trees(rows);
   } else {
-    solve_by_series(nu, log_f, table_stride, rows);
+    solve_by_series(rows);
   }
 }
 
-void solve_power_rows(const double* nu, const double* coefficient, const double* rate, int terms, FlatRows* rows) {
+void solve_power_rows(const double* coefficient, const double* rate, int terms, FlatRows* rows) {
   rows->row.resize((size_t)rows->batch);
   over_rows(rows->batch, rows->batch * rows->n, rows->threads, [&](ptrdiff_t b, int threads) {
-    const Logits logits = {rows->kernels->flat, rows->kernels->lanes, threads, nu + b * rows->n, rows->n};
-    solve_powers(logits.n, logits.powers(rate, terms), coefficient, rate, terms, &rows->row[(size_t)b]);
+    solve_powers(rows->n, rows->logits(b, threads).powers(rate, terms), coefficient, rate, terms, &rows->row[(size_t)b]);
   });
 }
 
@@ -315,9 +303,9 @@ std::shared_ptr<const double> marginals_at_hand(const FlatRows& rows) {
   return rows.small_models;
 }
 
-void row_answers(const FlatRows& rows, const double* nu, Wanted wanted, double* out) {
+void row_answers(const FlatRows& rows, Wanted wanted, double* out) {
   over_rows(rows.batch, rows.batch * rows.n, rows.threads, [&](ptrdiff_t b, int threads) {
-    answer_row(rows, b, threads, nu + b * rows.n, wanted, out + b * rows.n);
+    answer_row(rows, b, threads, wanted, out + b * rows.n);
   });
 }
 

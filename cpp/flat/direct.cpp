@@ -16,7 +16,6 @@
 // Only Z is divided by.
 #include "base/simd_rows.hpp"
 #include "base/simd_tree.hpp"
-#include "base/real.hpp"
 #include "flat/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {

@@ -5,9 +5,6 @@
 // the bound of what was dropped enters the certificate. The others are solved in segments, each under the tilt whose
 // mean is the posterior mean of the segment; a segment whose certificate fails is bisected. All weights are
 // positive, so the segments add up without cancellation.
-#include <algorithm>
-#include <cmath>
-#include <utility>
 
 #include "base/constants.hpp"
 #include "flat/flat.hpp"

@@ -186,7 +186,7 @@ struct FlatKernels {
   double (*single_pmf)(const double* nu, double tilt, ptrdiff_t n, double* scratch, double* log_pmf);
   void (*messages_from_ratio)(const double* ratio, ptrdiff_t n, double tilt, double* out);
 
-  // Sums of powers (powers.cpp); infinite logits are welcome.
+  // Sums of powers; infinite logits are welcome.
   void (*power_sums)(const double* nu, ptrdiff_t n, const double* rate, int terms, PowerSums* out);
   void (*power_answers)(const double* nu, ptrdiff_t n, const PowerForm& powers, bool marginals, double* out);
 

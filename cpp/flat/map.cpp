@@ -1,21 +1,16 @@
 // Map: a solution turns logits into posterior log-odds and marginals, each variable by itself.
 #include "flat/flat.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/constants.hpp"
 #include "base/sigmoid.hpp"
 
 namespace tallytree {
 
-namespace {
-
 constexpr double kExtremeLogit = 300;  // half of the range of plain numbers
 constexpr ptrdiff_t kBlock = 8192;     // logits that are widened, or freed of infinities, at a time
 
 // The series of r from the series of log r, on a few more nodes, all of which Clenshaw's recurrence serves at once.
-std::vector<double> ratio_series(const Piece& piece) {
+static std::vector<double> ratio_series(const Piece& piece) {
   const int count = piece.terms + kMoreNodes;
   const double *cosine = chebyshev_cosines(count), *log_ratio = piece.log_ratio.data();
   double x[kMaxNodes + kMoreNodes], value[kMaxNodes + kMoreNodes];
@@ -33,8 +28,6 @@ std::vector<double> ratio_series(const Piece& piece) {
   while (series.size() > 1 && std::fabs(series.back()) < 1e-17 * std::fabs(series[0])) series.pop_back();
   return series;
 }
-
-}  // namespace
 
 FlatPieceView view_of(const Piece& p, double log_share) {
   return {p.tilt, log_share, p.split, p.terms, p.log_ratio.data(), (int)p.wave_re.size(), p.wave_re.data(),

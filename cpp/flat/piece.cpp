@@ -4,11 +4,8 @@
 //   d_p(0) = Re sum_m G_m / (q + p e^{iw}),  d_p(1) the same with e^{iw} in the numerator.
 // With derivatives (tangent.cpp), log r = log(d_p(1) / d_p(0)) is not alone: its slope in t and, with A_b the sums d_p(b)
 // over dG_m, its change A_1 / d_p(1) - A_0 / d_p(0) along every direction are sampled at the same leaves.
-#include <algorithm>
-#include <cmath>
 
 #include "base/constants.hpp"
-#include "base/once.hpp"
 #include "flat/flat.hpp"
 
 namespace tallytree {
@@ -241,13 +238,11 @@ Piece solve_linear(const Source& source, const Spectrum& s, const double* f, ptr
 
 // -- Chebyshev series of a function from its values at the nodes cos((2 i + 1) pi / (2 count)) --------------------
 
-namespace {
-
 constexpr int kSumsAtOnce = 4;  // sums under way at once hide the latency of an addition
 
 using Cosines = std::vector<double>;
 
-std::unique_ptr<Cosines> cosines_of(int count) {
+static std::unique_ptr<Cosines> cosines_of(int count) {
   auto made = std::make_unique<Cosines>((size_t)(4 * count));
   Cosines& cosine = *made;
   for (int i = 0; i <= count; i++) {
@@ -258,8 +253,6 @@ std::unique_ptr<Cosines> cosines_of(int count) {
   }
   return made;
 }
-
-}  // namespace
 
 const double* chebyshev_cosines(int count) {
   static std::atomic<Cosines*> all[kMaxNodes + kMoreNodes + 1] = {};

@@ -7,8 +7,6 @@
 //
 // Of a small model a direct tree, which adds positive terms only, has all counts within hundreds of nats of its mean: a
 // few tilts cover all of them.
-#include <algorithm>
-#include <cmath>
 #include <functional>
 #include <optional>
 

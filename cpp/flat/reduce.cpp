@@ -3,11 +3,8 @@
 // The logits are read in blocks that fit the cache; a block is widened to doubles and freed of infinities where needed,
 // and all requests are served from it. Blocks belong to groups whose boundaries depend on the number of logits alone;
 // groups go to threads, and are merged in order: the same chunk gives the same bits, whatever the number of threads.
-#include <algorithm>
-#include <cmath>
 
 #include "base/constants.hpp"
-#include "base/parallel.hpp"
 #include "flat/flat.hpp"
 
 namespace tallytree {
@@ -261,22 +258,18 @@ Histogram Logits::histogram(double low, double high) const {
 
 // -- sums that somebody else has taken -------------------------------------------------------------------------------
 
-namespace {
-
 // The histogram that is taken before anything is known: nearly all logits of most models lie in it.
 constexpr double kOverviewReach = 16;
 // Forecasts of a variance may be off.
 constexpr double kPerhapsSplit = 2 * kSmallVariance, kSurelySplit = 0.5 * kSmallVariance;
 
-bool serves(const Request& known, const Request& asked) {
+static bool serves(const Request& known, const Request& asked) {
   if (known.kind != asked.kind) return false;
   if (asked.kind == Asked::deviations) return known.tilt == asked.tilt && known.count >= asked.count;
   if (asked.kind == Asked::small_deviations) return known.tilt == asked.tilt;
   if (asked.kind == Asked::histogram) return known.low == asked.low && known.high == asked.high;
   return known.count == asked.count && std::equal(known.rate, known.rate + known.count, asked.rate);
 }
-
-}  // namespace
 
 const Reduced* KnownSums::find(const Request& request) const {
   for (const auto& [known, reduced] : known_)

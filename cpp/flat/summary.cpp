@@ -1,13 +1,7 @@
 // The logits as far as tilts are concerned.
 #include "flat/flat.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <utility>
-
 namespace tallytree {
-
-namespace {
 
 constexpr ptrdiff_t kOutliers = 512;  // logits at the ends that stay by themselves so that the bins are narrow
 constexpr int kZoom = 16;             // and by how much narrower they have to become for that
@@ -18,7 +12,7 @@ constexpr double kDecided = 60;        // nats beyond which the state of a varia
 constexpr ptrdiff_t kSortAtMost = 32;  // so few logits are sorted, more are divided into bins
 
 // The first and last bin that are left when up to kOutliers logits are taken off the two ends.
-std::pair<ptrdiff_t, ptrdiff_t> without_outliers(const std::vector<Bin>& bins) {
+static std::pair<ptrdiff_t, ptrdiff_t> without_outliers(const std::vector<Bin>& bins) {
   ptrdiff_t first = 0, last = kBins - 1;
   double taken = 0;
   while (first < last) {
@@ -29,8 +23,6 @@ std::pair<ptrdiff_t, ptrdiff_t> without_outliers(const std::vector<Bin>& bins) {
   }
   return {first, last};
 }
-
-}  // namespace
 
 LogitSummary::LogitSummary(const Source& source, const FlatTotals& untilted)
     : kernels_(source.kernels), count_((double)source.n), smallest_(untilted.smallest), largest_(untilted.largest) {

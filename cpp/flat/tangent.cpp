@@ -15,13 +15,9 @@
 // so that nothing large is added to the table. When the variance is small, with u = e^{iw} - 1,
 //   S(w) = sum_j (-1)^{j-1} (u^j (P_j - P_{j+1}) - conj(u)^j (Q_j - Q_{j+1})) + the large deviations one by one,
 // P_j and Q_j being the weighted power sums of p over the likely off and of q over the likely on.
-#include "flat/tangent.hpp"
+#include "flat/batches.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <complex>
-
-#include "base/constants.hpp"
 
 namespace tallytree {
 

@@ -3,15 +3,10 @@
 // Small models, and those whose tables allow few counts, lie side by side in the lanes of a register. Others are solved
 // first: the solution says under which tilts the characteristic functions are to be taken. A model that none of this
 // certifies has an infinite bound.
-#include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <vector>
 
-#include "base/constants.hpp"
 #include "base/sigmoid.hpp"
-#include "flat/costs.hpp"
-#include "flat/tangent.hpp"
+#include "flat/batches.hpp"
 #include "base/workspace.hpp"
 
 namespace tallytree {
@@ -98,9 +93,9 @@ void solve_ends(const FlatSolution& s, ptrdiff_t n, const TangentModel& m) {
 
 // Finite logits, by series; where these certify nothing, and n permits, by a tree under a tilt, unless that `may_wait`.
 double solve_by_series(const Kernels& kernels, int threads, ptrdiff_t n, const TangentModel& m, bool may_wait = false) {
-  FlatRows rows(kernels, threads, 1, n);
+  FlatRows rows = {&kernels, threads, 1, n, m.nu, m.log_f};
   rows.cavities = false;
-  solve_rows(m.nu, m.log_f, 0, &rows);
+  solve_rows(&rows);
   const FlatSolution& s = rows.row[0];
   if (s.kind == FlatKind::impossible) return kInfinity;
   if (s.kind == FlatKind::ends) {
@@ -251,8 +246,7 @@ void tangent_batch(const TangentBatch& in) {
 }
 
 // P(count) of models that are solved already: their tilts are known, and one spectrum for each gives the probabilities.
-bool row_counts(const FlatRows& rows, const double* nu, const double* log_f, ptrdiff_t table_stride, double* counts,
-                double* bound) {
+bool row_counts(const FlatRows& rows, double* counts, double* bound) {
   const auto serves = [](const FlatSolution& s) {
     return s.kind == FlatKind::series && !s.any_infinite && s.bound < kInfinity;
   };
@@ -263,7 +257,7 @@ bool row_counts(const FlatRows& rows, const double* nu, const double* log_f, ptr
     bound[b] = kInfinity;
     if (!serves(s)) return;
     double *own = counts + b * (n + 1), *end = own + n + 1;
-    const TangentModel model = {nu + b * n, log_f + b * table_stride, 0, 0, 0, nullptr, nullptr, nullptr, own, nullptr, bound + b};
+    const TangentModel model = {rows.nu + b * n, rows.table(b), 0, 0, 0, nullptr, nullptr, nullptr, own, nullptr, bound + b};
     const double found = series_tangent(*rows.kernels, threads, s, n, model);
     // Beyond that a factor is uncertain: of a single piece that is Z, as far as probabilities do not add up to one;
     // of several also their shares.

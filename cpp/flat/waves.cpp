@@ -1,8 +1,7 @@
 // Sums over frequencies: the transform of a table on a window of counts, its inverse, products of characteristic
 // functions, and the two leave-one-out sums.
-#include "base/real.hpp"
 #include "base/deviation.hpp"
-#include "base/kernel_table.hpp"
+#include "base/kernels.hpp"
 #include "flat/leave_one_out.hpp"
 
 namespace tallytree::TT_LEVEL {

@@ -2,9 +2,8 @@
 //
 // With rho(r) = P(r of the later ones on) / P(r - 1 of them on) a variable of odds w is on with probability
 // w / (w + rho(r)), and rho(r) <- (rho(r) + w) rho(r-1) / (rho(r-1) + w) when it joins: positive terms only.
-#include "base/elementary.hpp"
+#include "base/exponent.hpp"
 #include "base/philox.hpp"
-#include "base/real.hpp"
 #include "sample/kernels.hpp"
 #if defined(__AVX512BW__)
 #include <immintrin.h>

@@ -9,9 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
-#include "base/parallel.hpp"
 #include "flat/flat.hpp"
 
 namespace tallytree {

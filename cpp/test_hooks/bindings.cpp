@@ -7,12 +7,9 @@
 #include <vector>
 
 #include "bind/bindings.hpp"
-#include "base/fft_plan.hpp"
 #include "test_hooks/hook_kernels.hpp"
-#include "base/parallel.hpp"
 #include "sample/kernels.hpp"
 #include "tree/pass.hpp"
-#include "base/workspace.hpp"
 
 namespace tallytree {
 

@@ -58,14 +58,6 @@ struct Slots {
   vec* slot(int s) const { return data + shape.start[s]; }
 };
 
-// out[k] = max_j g[k+j] u[j] for k < n.
-static void worst_of(const vec* g, const vec* u, int nu, vec* out, int n) {
-  for (int k = 0; k < n; k++) {
-    out[k] = vec{};
-    for (int j = 0; j < nu; j++) out[k] = max(out[k], g[k + j] * u[j]);
-  }
-}
-
 // Up values of the blocks first .. first+count-1 of the group. Returns the exponent taken out, per lane.
 static vec block_up_values(const TreeItem& item, const BlockGroup& group, int first, int count, const Slots& up,
                            vec* padded) {
@@ -133,7 +125,7 @@ void block_up(TreeItem& item, Worker& worker, const BlockGroup& group) {
     up_lanes(item, worker, group, first, min(kLanes, group.count - first));
 }
 
-// Z / up(k), as in linear_down.cpp.
+// Z / up(k), as in linear_pass.cpp.
 static void start_probe(const vec* u, const vec* d, int n, vec* probe) {
   vec z = {};
   for (int k = 0; k < n; k++) z += u[k] * d[k];

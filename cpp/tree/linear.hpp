@@ -8,7 +8,7 @@ namespace tallytree::TT_LEVEL {
 // Values below 2^kTiny relative to the largest of a message are not trusted: products of two of them underflow.
 constexpr double kTiny = -1000.0;
 
-// The largest exact subtree for which an error is followed entry by entry (see linear_down.cpp). Larger ones made the
+// The largest exact subtree for which an error is followed entry by entry (see linear_pass.cpp). Larger ones made the
 // bounds of clustering trees and of groups of any size looser.
 constexpr int kProbeSize = 2;
 
@@ -56,6 +56,15 @@ struct UpView : UpNotes {
     message = {pair, nullptr, s.lo, s.hi - s.lo + 1, scale};
   }
 };
+
+// out[k] = max_j g[k+j] u[j] for k < n.
+template <class Number>
+static inline void worst_of(const Number* g, const Number* u, int nu, Number* out, int n) {
+  for (int k = 0; k < n; k++) {
+    out[k] = Number{};
+    for (int j = 0; j < nu; j++) out[k] = max(out[k], g[k + j] * u[j]);
+  }
+}
 
 // The first `count` lanes of x, the rest filled with `pad`.
 static inline vec first_lanes(vec x, int count, double pad) {

@@ -1,11 +1,9 @@
 // Parts of a nested model that are solved by characteristic functions: loose variables of a group (a wave: no tree below the
 // group), and a set with many children and no table between it and them (a star: their counts are added).
 #pragma once
-#include <vector>
 
 #include "flat/flat.hpp"
-#include "tree/blocks.hpp"
-#include "tree/kernels.hpp"
+#include "tree/count_tree.hpp"
 
 namespace tallytree {
 

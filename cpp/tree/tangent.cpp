@@ -10,7 +10,6 @@
 // independently: their squares add up. Mass cut off, or lost by underflow, counts with the largest possible down value.
 #include "base/deviation.hpp"
 #include "base/fft_merge.hpp"
-#include "base/tails.hpp"
 #include "tree/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {

@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "base/constants.hpp"
 #include "base/sigmoid.hpp"
 #include "tree/pass.hpp"
 

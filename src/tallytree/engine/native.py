@@ -148,7 +148,7 @@ def flat_solve_power_sums(
 
 
 def flat_count_law(n: int, known: Known, tilt: float, normed: bool) -> tuple[list[Any], Any]:
-    """The requests that are missing, or the law of the count under a tilt; see cpp/bind/verbs.cpp."""
+    """The requests that are missing, or the law of the count under a tilt; see cpp/bind/flat.cpp."""
     found: tuple[list[Any], Any] = _extension().flat_count_law(n, known, tilt, normed, config.level())
     return found
 

@@ -7,7 +7,7 @@ Along a chain of partial sums (Barlow and Heidtmann 1984; Gail et al. 1981):
 
 O(n k) time and memory, where k is the largest possible count; when the smallest possible count is large, zeros are
 counted instead. Plain numbers first; if they run out of range, logarithms. The compiled engine has the plain numbers in
-C++ (cpp/flat/chain.cpp).
+C++ (cpp/flat/single_model.cpp).
 
 A potential f(c) = sum_j a_j r_j^c needs no convolution at all:
 

@@ -121,7 +121,7 @@ def reduce(logits: NDArray[Any], requests: Sequence[Request]) -> Sums:
 
 
 def count_law(sums: Sums, tilt: float) -> Any:
-    """The law of the count under a tilt, as the compiled engine has it; see cpp/bind/verbs.cpp."""
+    """The law of the count under a tilt, as the compiled engine has it; see cpp/bind/flat.cpp."""
     missing, found = native.flat_count_law(sums.n, list(sums.parts.items()), tilt, False)
     if found is None:
         raise ValueError(f"sums for the law of a count under tilt {tilt} lack {missing}")
