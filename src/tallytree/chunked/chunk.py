@@ -359,11 +359,7 @@ def _log_odds(reading: Reading, probs: NDArray[Any], smallest: float, largest: f
 
 def more_evidence(known: Mapping[int, int], evidence: Mapping[int, int], n: int) -> dict[int, int]:
     """What is known of n variables together with what a user adds to it, ``{index: 0 or 1}``."""
-    if not isinstance(evidence, Mapping):
-        raise ParameterError(
-            "`evidence` must be a mapping {variable: 0 or 1}, such as {3: 1}; "
-            f"{checks.describe(evidence)} arrived."
-        )
+    checks.instance("evidence", evidence, Mapping, " {variable: 0 or 1}, such as {3: 1}")
     found = dict(known)
     for key, value in evidence.items():
         index = checks.integer("evidence", key, -n, n - 1, "the number of a variable")

@@ -181,11 +181,9 @@ def bundle_model(
     logits: Float64, ids: NDArray[Any], potentials: GroupPotentials, total: Any = None
 ) -> CountModel:
     """The groups of a bundle as a model in memory."""
-    names, where = np.unique(ids, return_inverse=True)
-    order = np.argsort(where, kind="stable")
-    members = np.split(order, np.cumsum(np.bincount(where, minlength=len(names)))[:-1]) if len(names) else []
+    names, sizes = _tally(ids)
     groups = []
-    for name, own in zip(names.tolist(), members):
+    for name, own in zip(names.tolist(), np.split(stable_order(ids), np.cumsum(sizes)[:-1])):
         potential = potentials.of(name)
         if potential is not None:
             groups.append(Group(own, potential))

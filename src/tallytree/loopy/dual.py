@@ -24,6 +24,7 @@ from ..errors import InfeasibleError, TallyTreeError
 from .bounds import Split, descend, split
 from .factor_graph import FactorGraph
 from .propagation import check_run
+from .reduction import reduced
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +231,7 @@ def decode(graph: FactorGraph, candidates: Bools, marginals: Float64 | None) -> 
     yield from candidates
     votes = np.asarray(candidates.mean(0) if marginals is None else marginals)
     yield one_by_one(graph, votes)
-    if marginals is not None and graph.n_edges == 0 and all(t is not None for t in graph.tables):
+    if marginals is not None:
         for margin in _MARGINS:
             found = _completed(graph, votes, margin)
             if found is not None:
@@ -239,29 +240,17 @@ def decode(graph: FactorGraph, candidates: Bools, marginals: Float64 | None) -> 
 
 
 def _completed(graph: FactorGraph, votes: Float64, margin: float) -> Bools | None:
-    """Keep what is within ``margin`` of 0 or 1 and solve an integer program for the rest."""
-    theta = graph.total_logits
-    y = np.where(np.isinf(theta), theta > 0.0, votes > 0.5)
-    free = np.isfinite(theta) & (np.minimum(votes, 1.0 - votes) > margin)
-    place = np.cumsum(free) - 1
-    members: list[Ints] = []
-    tables: list[Float64] = []
-    for a, table in enumerate(graph.tables):
-        assert table is not None
-        at = graph.members(a)
-        open_at = at[free[at]]
-        on = int(y[at[~free[at]]].sum())
-        left = table[on : on + len(open_at) + 1]
-        if not (left > -math.inf).any():
-            return None
-        if len(open_at):
-            members.append(place[open_at])
-            tables.append(left)
-    n = int(free.sum())
-    if n > (_MOST_FREE if all(is_concave(t) for t in tables) else _MOST_FREE_HARD):
-        return None
+    """Keep what is within ``margin`` of 0 or 1 and solve an integer program for what that leaves open."""
+    sure = np.minimum(votes, 1.0 - votes) <= margin
     try:
-        y[free] = best_configuration(theta[free], members, tables)
+        reduction = reduced(graph, np.where(sure, votes > 0.5, -1))
+        y = reduction.value > 0
+        for part in reduction.components:
+            tables = list(part.counts.values())
+            most = _MOST_FREE if all(map(is_concave, tables)) else _MOST_FREE_HARD
+            if part.pairs or len(part.variables) > most:
+                return None
+            y[part.variables] = best_configuration(part.logits, list(map(np.array, part.counts)), tables)
     except (InfeasibleError, FractionalError):
         return None
     return y
@@ -381,18 +370,15 @@ def best_configuration(
     where = (np.concatenate(row), np.concatenate(column))
     matrix = coo_array((np.concatenate(entry), where), shape=(m + choices, end)).tocsr()
     right, cost, limit = np.append(right, np.ones(choices)), -np.concatenate(gain), np.concatenate(highest)
-    solver: Any = optimize.milp if choices else optimize.linprog
-    if choices:
-        found = solver(
-            cost,
-            integrality=np.concatenate(whole),
-            bounds=optimize.Bounds(0.0, limit),
-            constraints=optimize.LinearConstraint(matrix, right, right),
-            options={"mip_rel_gap": math.inf if any_will_do else 0.0},  # by default it is 1e-4
-        )
-    else:
-        limits = np.stack([np.zeros(end), limit], axis=1)
-        found = solver(cost, A_eq=matrix, b_eq=right, bounds=limits, method="highs-ds")
+    solver: Any = optimize.milp
+    found = solver(
+        cost,
+        integrality=np.concatenate(whole)
+        * min(choices, 1),  # without choices the vertices of the program are integral
+        bounds=optimize.Bounds(0.0, limit),
+        constraints=optimize.LinearConstraint(matrix, right, right),
+        options={"mip_rel_gap": math.inf if any_will_do else 0.0},  # by default it is 1e-4
+    )
     if found.x is None:
         raise InfeasibleError(
             "No configuration satisfies all potentials together. Relax a potential or allow more variables."

@@ -155,14 +155,6 @@ def joint_of_pairs(batch: Batch, nu: Float64) -> Float64:
     return np.asarray(batch.tables + weights[:, 0, :, None] + weights[:, 1, None, :])
 
 
-def counts_of_pair(nu: Float64, table: Float64) -> Float64:
-    """Log-probabilities of 0, 1 and 2 active variables of a pair with log-odds (2,) and table (2, 2)."""
-    weights = _states(nu)
-    log_joint = table + weights[0, :, None] + weights[1, None, :]
-    counts = np.array([log_joint[0, 0], np.logaddexp(log_joint[0, 1], log_joint[1, 0]), log_joint[1, 1]])
-    return np.asarray(counts - np.logaddexp.reduce(counts))
-
-
 def _pairs(batch: Batch, nu: Float64, add: np.ufunc) -> tuple[Float64, Float64]:
     weights = _states(batch.block(nu))  # (F, 2 members, 2 states)
     to_first = add.reduce(batch.tables + weights[:, 1, None, :], axis=2)

@@ -18,9 +18,10 @@ from ..checks import configurations
 from ..errors import ParameterError
 from ..memo import Caching, cached
 from ..models.count import CountModel
+from ..models.edges import Forest
 from .factor_graph import FactorGraph
 from .layout import Layout, Phase, distinct, layout
-from .messages import ENDLESS, Solver, bethe_value, counts_of_pair, limit_of, max_product, sum_product
+from .messages import ENDLESS, Solver, bethe_value, limit_of, max_product, sum_product
 from .stability import lower_bound_condition
 
 SCHEDULES = {"sequential": 16, "parallel": 1}  # phases of a sweep at most
@@ -444,7 +445,11 @@ class LoopyResult(Caching):
             return np.asarray(model.replace(logits=nu).count_log_probs())
         pair = int(known.stands[number]) - self.graph.n_groups
         if pair >= 0:
-            return counts_of_pair(self.cavity_log_odds(self.graph.n_groups + pair), known.pair_tables[pair])
+            nu, edge = (
+                self.cavity_log_odds(self.graph.n_groups + pair),
+                Forest([(0, 1)], known.pair_tables[pair]),
+            )
+            return np.asarray(CountModel(nu, edges=edge).count_log_probs())
         return np.asarray(CountModel(nu, known.tables[number]).count_log_probs())
 
     def _place(self, factor: int) -> tuple[Phase, Any, int]:

@@ -182,12 +182,13 @@ def _components(value: Ints, logits: Float64, counts: Sets, pairs: Sets) -> list
     ends = [(a, b) for s in sets for a, b in itertools.pairwise(s)]
     label = components(n, np.array(ends, np.int64).reshape(-1, 2))
     free = np.flatnonzero(value < 0)
+    free = free[np.argsort(label[free], kind="stable")]
+    numbers, starts = np.unique(label[free], return_index=True)
     place = np.zeros(n, np.int64)
     found: dict[int, Component] = {}
-    for number in np.unique(label[free]):
-        own = free[label[free] == number]
+    for number, own in zip(numbers.tolist(), np.split(free, starts[1:])):
         place[own] = np.arange(len(own))
-        found[int(number)] = Component(own, logits[own], {}, {})
+        found[number] = Component(own, logits[own], {}, {})
     for kind, listed in (("counts", counts), ("pairs", pairs)):
         for s, table in listed.items():
             getattr(found[int(label[s[0]])], kind)[tuple(place[list(s)].tolist())] = table
