@@ -19,8 +19,8 @@ from tools.fuzz.kinds import KINDS
 from tools.fuzz.large import LargeCase
 from tools.fuzz.long import LongCase
 from tools.fuzz.run import checked, drawn
-from tools.fuzz.tally import Tally
-from tools.fuzz.workers import one
+from tools.fuzz.tally import Part, Tally
+from tools.fuzz.workers import Queue, one
 
 CASES = {
     "graphs": 8,
@@ -57,6 +57,44 @@ def test_random_models_stay_inside_the_contract(kind, engine):
     assert abs(total.drift) < 6, (
         f"samples are biased: chi-square off by {total.drift:.1f} standard deviations"
     )
+
+
+def finish(queue, job, prices):
+    """As a process would that takes so long for every case."""
+    for index in job.cases:
+        lot = KINDS[job.kind].lot
+        part = Part(models=lot, seconds=prices[job.kind], cases=[(index, index + lot)])
+        queue.add(Tally({job.kind: part}))
+
+
+def test_a_run_that_is_stopped_has_spent_as_long_on_every_kind():
+    """However dear its models are; a cheap kind that is done leaves its time to the others."""
+    prices = {"sums": 0.01, "cliffs": 5.0, "counts": 1.0, "weighted": 0.001}
+    queue = Queue(list(prices), ["array"], 0, 0, 2000)
+    hands = []
+    while sum(queue.seconds.values()) < 300.0:
+        while len(hands) < 16:  # sixteen processes, which end in the order in which they began
+            hands.append(queue.take())
+        finish(queue, hands.pop(0), prices)
+    assert not queue.left["sums"]
+    assert not queue.left["weighted"]
+    assert queue.done["sums"] == queue.done["weighted"] == 2000
+    assert queue.done["counts"] == 25  # of 80 models each, the last of which are beyond the 2000th
+    rest = 300.0 - 20.0 - 2.0 - 25.0
+    assert abs(queue.seconds["cliffs"] - rest) < 30.0
+
+
+def test_every_case_is_handed_out_once_also_behind_a_process_that_was_lost():
+    queue = Queue(["counts", "sums"], ["array"], 3, 100, 300)
+    first = queue.take()
+    queue.give_back(first)
+    seen = {"counts": [], "sums": []}
+    while (job := queue.take()) is not None:
+        seen[job.kind] += job.cases
+        finish(queue, job, {"counts": 0.1, "sums": 0.1})
+    assert sorted(seen["sums"]) == list(range(100, 400))
+    assert sorted(seen["counts"]) == list(range(80, 400, 80))
+    assert not any(queue.busy.values())
 
 
 def found_violations():

@@ -11,6 +11,9 @@ enumeration of all states in extended precision (small models) or a recursion of
   python -m tools.fuzz --kind forests --seed 0 --first 17 --models 1 --engine native --show
                                                            one model again, made as small as it still fails
 
+Work goes to the kind that has taken the least processor time so far: a run that is stopped has spent as long on every
+kind that it could not finish, and says of each how many models that were and where to go on.
+
 A model is named by its kind, seed and index, whatever the number of processes. Models of one structure form a case:
 they are asked together, as a batch, and one of them again on its own (counts, forests and chains 1 in 80, long ones 1
 in 32, large ones 1 in 16). That is several times quicker than one by one, because most of the time goes into the
@@ -42,7 +45,7 @@ from .kinds import KINDS
 from .run import ENGINES, Violation, checked, drawn
 from .shrink import shrunk
 from .tally import Tally
-from .workers import in_process, jobs_of, side_by_side
+from .workers import Queue, in_process, side_by_side
 
 DRIFT = 6.0
 
@@ -131,8 +134,8 @@ def main(arguments: list[str] | None = None) -> int:
     engines = engines_of(options.engine)
     models = options.models or (10**7 if options.seconds else 200)
     stop = time.monotonic() + options.seconds if options.seconds else float("inf")
-    jobs = jobs_of(kinds, engines, options.seed, options.first, models)
-    parts = in_process(jobs, stop) if options.jobs == 0 else side_by_side(jobs, options.jobs, stop)
+    queue = Queue(kinds, engines, options.seed, options.first, models)
+    parts = in_process(queue, stop) if options.jobs == 0 else side_by_side(queue, options.jobs, stop)
     total, printer = Tally(), Printer(options.examples, options.show)
     for part in parts:
         total.add(part)

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from itertools import accumulate
 
 import numpy as np
 
@@ -35,26 +35,54 @@ class QuantileCase:
         return tt.PoissonBinomial([a / 2**self.bits for a in self.numerators], weights=self.weights)
 
     @cached_property
-    def law(self) -> dict[int, Fraction]:
-        """Probability of every possible sum, in rising order."""
-        mass = {0: Fraction(1)}
+    def law(self) -> tuple[list[int], list[int]]:
+        """Every possible sum in rising order, and its probability in units of ``2 ** -(bits * n)``."""
+        mass = {0: 1}
         for a, w in zip(self.numerators, self.weights or (1,) * len(self.numerators)):
-            p, found = Fraction(a, 2**self.bits), dict[int, Fraction]()
+            found = dict[int, int]()
             for k, m in mass.items():
-                for to, part in ((k, m * (1 - p)), (k + w, m * p)):
-                    if part:
-                        found[to] = found.get(to, Fraction(0)) + part
+                for to, share in ((k, 2**self.bits - a), (k + w, a)):
+                    if share:
+                        found[to] = found.get(to, 0) + m * share
             mass = found
-        return dict(sorted(mass.items()))
+        values = sorted(mass)
+        return values, [mass[k] for k in values]
+
+    @cached_property
+    def quantiles(self) -> dict[str, tuple[list[float], list[int]]]:
+        """Levels of `ppf` and `isf` with the right answers.
+
+        At the level itself where a float is exactly it, and a little to the side where the next value begins, unless
+        the one after that is reached within the step.
+        """
+        values, mass = self.law
+        one = 2 ** (self.bits * len(self.numerators))
+        found: dict[str, tuple[list[float], list[int]]] = {"ppf": ([], []), "isf": ([], [])}
+        below = list(accumulate(mass))
+        sides = {"ppf": (below, mass, 1), "isf": ([one - b for b in below], mass, -1)}
+        for name, (levels, jumps, sign) in sides.items():
+            asked, answers = found[name]
+            for i, level in enumerate(levels):
+                last = i + 1 == len(values)
+                q = float(Fraction(level, one))
+                if Fraction(q) == Fraction(level, one) and q > 0:
+                    asked.append(q)
+                    answers.append(values[i])
+                if last or not 0 < q * (1 + sign * NEAR) < 1:
+                    continue
+                if jumps[i + 1] > level * Fraction(2 * NEAR):
+                    asked.append(q * (1 + sign * NEAR))
+                    answers.append(values[i + 1])
+        return found
 
     def check(self, report: Report, rng: np.random.Generator) -> None:
-        x, values = self.model(), list(self.law)
-        below = [sum(list(self.law.values())[: i + 1]) for i in range(len(values))]
-        for i, (k, level) in enumerate(zip(values, below)):
-            last = i + 1 == len(values)
-            self._asked(report, x.ppf, level, k, None if last else values[i + 1], "ppf")
-            if not last:
-                self._asked(report, x.isf, 1 - level, k, values[i + 1], "isf", sign=-1)
+        x, (values, mass) = self.model(), self.law
+        for name, (levels, want) in self.quantiles.items():
+            if levels:
+                one = int(rng.integers(len(levels)))
+                with report.answer(name):
+                    close(getattr(x, name)(np.array(levels)), np.array(want), 0.0)
+                    close(getattr(x, name)(levels[one]), want[one], 0.0)
         for name, of in (("ppf", "cdf"), ("isf", "sf")):
             with report.answer(f"{name} of {of}"):
                 levels = np.asarray(getattr(x, of)(np.array(values)))
@@ -63,26 +91,8 @@ class QuantileCase:
                 )  # 0 and 1 are the ends, also where a level rounds to them
                 close(getattr(x, name)(levels[inside]), np.array(values)[inside], 0.0)
         with report.answer("median"):
-            want = next(k for k, level in zip(values, below) if 2 * level >= 1)
+            want = next(k for k, level in zip(values, accumulate(mass)) if 2 * level >= sum(mass))
             close(x.median(), want, 0.0)
-
-    def _asked(
-        self, report: Report, ask: Any, level: Fraction, at: int, beyond: int | None, name: str, sign: int = 1
-    ) -> None:
-        """At the level itself where a float is exactly it, and a little to the side where the next value begins."""
-        q = float(level)
-        with report.answer(name):
-            if Fraction(q) == level and q > 0:
-                close(ask(q), at, 0.0)
-            if beyond is not None and 0 < q * (1 + sign * NEAR) < 1 and self._roomy(level, sign):
-                close(ask(q * (1 + sign * NEAR)), beyond, 0.0)
-
-    def _roomy(self, level: Fraction, sign: int) -> bool:
-        """Whether the next value is not reached within the step to the side."""
-        mass = list(self.law.values())
-        sums = [sum(mass[: i + 1]) if sign > 0 else 1 - sum(mass[: i + 1]) for i in range(len(mass))]
-        step = level * Fraction(2 * NEAR)
-        return not any(0 < sign * (other - level) <= step for other in sums)
 
     def code(self) -> str:
         return (

@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -17,7 +16,8 @@ from .kinds import KINDS
 from .run import Violation, checked, drawn, first_of_case, violations
 from .tally import Part, Tally
 
-CHUNK = 100  # models per job, or one case
+AT_ONCE = 2.0  # seconds of processor time that a job should take
+GUESS = 1.0  # seconds of processor time for the first case of a kind
 PATIENCE = 120  # seconds of processor time for one case
 ASLEEP = 3600  # seconds, however little it works: a machine may be busy with other things
 
@@ -54,23 +54,57 @@ class Job:
         return range(self.first, self.last, KINDS[self.kind].lot)
 
 
-def jobs_of(kinds: list[str], engines: list[str], seed: int, first: int, models: int) -> Iterator[Job]:
-    """Chunks of whole cases, the kinds in turn, so that a run that is stopped has seen all of them alike."""
-    for a in range(first, first + models, CHUNK):
-        for kind in kinds:
-            lot, stop = KINDS[kind].lot, min(a + CHUNK, first + models)
-            low = first_of_case(kind, a) if a == first else -(-a // lot) * lot
-            high = -(-stop // lot) * lot
-            if low < high:
-                yield Job(kind, tuple(engines), seed, low, high)
+class Queue:
+    """The cases that are left of every kind, and the processor time that each kind took.
+
+    The next job is of the kind that took the least, so that a run that is stopped has spent as long on every kind,
+    however dear its models are; time that a cheap kind leaves is shared among the others.
+    """
+
+    def __init__(self, kinds: list[str], engines: list[str], seed: int, first: int, models: int) -> None:
+        self.engines, self.seed = tuple(engines), seed
+        self.left = {k: range(first_of_case(k, first), first + models, KINDS[k].lot) for k in kinds}
+        self.done, self.seconds = dict.fromkeys(kinds, 0), dict.fromkeys(kinds, 0.0)
+        self.busy = dict.fromkeys(kinds, 0)  # cases in hand
+        self.back: list[Job] = []  # what a process left that was lost
+
+    def price(self, kind: str) -> float:
+        """Processor time of a case, as far as is known."""
+        return self.seconds[kind] / self.done[kind] if self.done[kind] else GUESS
+
+    def take(self) -> Job | None:
+        if self.back:
+            job = self.back.pop()
+        elif waiting := [kind for kind, cases in self.left.items() if cases]:
+            kind = min(waiting, key=lambda k: self.seconds[k] + self.busy[k] * self.price(k))
+            number = max(1, int(AT_ONCE / max(self.price(kind), 1e-3))) if self.done[kind] else 1
+            mine, self.left[kind] = self.left[kind][:number], self.left[kind][number:]
+            job = Job(kind, self.engines, self.seed, mine.start, mine.stop)
+        else:
+            return None
+        self.busy[job.kind] += len(job.cases)
+        return job
+
+    def give_back(self, job: Job) -> None:
+        self.busy[job.kind] -= len(job.cases)
+        self.back.append(job)
+
+    def add(self, tally: Tally) -> None:
+        """What was done."""
+        for kind, part in tally.parts.items():
+            self.done[kind] += len(part.cases)
+            self.busy[kind] -= len(part.cases)
+            self.seconds[kind] += part.seconds
 
 
-def in_process(jobs: Iterable[Job], stop: float) -> Iterator[Tally]:
-    for job in jobs:
+def in_process(queue: Queue, stop: float) -> Iterator[Tally]:
+    while (job := queue.take()) is not None:
         for index in job.cases:
             if time.monotonic() > stop:
                 return
-            yield one(job.kind, job.engines, job.seed, index)
+            tally = one(job.kind, job.engines, job.seed, index)
+            queue.add(tally)
+            yield tally
 
 
 def _work(pipe: Connection) -> None:
@@ -115,7 +149,7 @@ class _Worker:
         seen = f"the process ended with code {self.process.exitcode}: a crash, or more than {PATIENCE} s"
         engine = job.engines[0] if len(job.engines) == 1 else "both"
         ended = Violation(job.kind, engine, job.seed, self.at, "process", seen)
-        part = Part(models=lot, violations=1, cases=[(self.at, self.at + lot)])
+        part = Part(models=lot, violations=1, seconds=PATIENCE, cases=[(self.at, self.at + lot)])
         left = replace(job, first=self.at + lot)
         return Tally({job.kind: part}, found=[ended]), left if left.first < left.last else None
 
@@ -124,12 +158,12 @@ class _Worker:
         self.process.join()
 
 
-def side_by_side(jobs: Iterable[Job], number: int, stop: float) -> Iterator[Tally]:
+def side_by_side(queue: Queue, number: int, stop: float) -> Iterator[Tally]:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the processes are enough
-    waiting, working, idle = iter(jobs), dict[Connection, _Worker](), list[_Worker]()
+    working, idle = dict[Connection, _Worker](), list[_Worker]()
     try:
         while time.monotonic() < stop:
-            while len(working) < number and (job := next(waiting, None)) is not None:
+            while len(working) < number and (job := queue.take()) is not None:
                 worker = idle.pop() if idle else _Worker()
                 worker.take(job)
                 working[worker.pipe] = worker
@@ -141,11 +175,13 @@ def side_by_side(jobs: Iterable[Job], number: int, stop: float) -> Iterator[Tall
                     tally, done = worker.receive()
                 except EOFError:  # it is replaced behind the case that ended it
                     tally, left = worker.lost()
-                    waiting = chain([left] if left else [], waiting)
+                    if left:
+                        queue.give_back(left)
                     del working[worker.pipe]
                 else:
                     if done:
                         idle.append(working.pop(worker.pipe))
+                queue.add(tally)
                 yield tally
     finally:
         for worker in [*working.values(), *idle]:
