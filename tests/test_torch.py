@@ -321,6 +321,21 @@ NUMBERS = {
 }
 
 
+def test_fixed_potentials_with_a_number_per_model_give_unbatched_logits_their_shape():
+    x = doubles(4).requires_grad_()
+    groups = [tt.Group([0, 1, 2], tt.exactly([1, 2])), tt.Group(None, tt.at_most(3))]
+    for which in (tt.exactly(np.array([1, 2])), groups):
+        wanted = tt.CountModel(x.detach().numpy(), which)
+        np.testing.assert_allclose(ttt.marginals(x, which).detach(), wanted.marginals, atol=1e-14)
+        np.testing.assert_allclose(ttt.log_partition(x, which).detach(), wanted.log_partition, atol=1e-13)
+        np.testing.assert_allclose(
+            ttt.count_log_probs(x, which).detach(), wanted.count_log_probs(), atol=1e-13
+        )
+        assert ttt.sample(x.detach(), which).shape == (2, 4)
+        (gradient,) = torch.autograd.grad(ttt.log_partition(x, which).sum(), x)
+        np.testing.assert_allclose(gradient, wanted.marginals.sum(0), atol=1e-14)
+
+
 @pytest.mark.parametrize("name", NUMBERS)
 def test_potentials_of_numbers_are_those_of_arrays(name):
     """Python's numbers are not rounded to single precision on their way, and defaults and signs are the same."""

@@ -136,7 +136,7 @@ def _has_triton() -> bool:
 def _rows(structure: Structure, logits: Tensor, tables: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Log-odds (B, D) and packed tables (1 or B, T) where rows have their own."""
     shape = logits.shape[:-1]
-    if tables is None and structure.batched:
+    if tables is None and structure.batch_shape:
         tables = structure.packed_on(logits.device)
     x = logits.detach().reshape(math.prod(shape), logits.shape[-1]).contiguous()
     return x, None if tables is None else _packed_rows(tables.detach(), shape)

@@ -77,6 +77,9 @@ def pose(logits: Any, groups: Any, edges: Any = None, mask: Any = None) -> Posed
         shape = common_shape("`logits` and `groups`", values.shape[:-1], tables.shape[:-1])
         values = values.expand(*shape, values.shape[-1])
         tables = tables.expand(*shape, tables.shape[-1])
+    elif tables is None and isinstance(structure, Structure) and structure.batch_shape:
+        shape = common_shape("`logits` and `groups`", values.shape[:-1], structure.batch_shape)
+        values = values.expand(*shape, values.shape[-1])
     return Posed(values, tables, structure, given.dtype)
 
 

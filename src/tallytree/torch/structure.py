@@ -21,6 +21,7 @@ from ..models.parameters import pack
 from ..potentials import Potential, as_potential
 from ..structure.nested.count_tree import CountTree
 from ..structure.nested.schedule import Schedule, full_schedule
+from .tensors import common_shape
 
 P = ParamSpec("P")
 _keys = itertools.count()
@@ -79,9 +80,10 @@ class Structure:
         )
 
     @cached
-    def batched(self) -> bool:
-        """Whether a fixed potential has a number per model."""
-        return any(p is not None and p.batch_shape != () for p in self.potentials or ())
+    def batch_shape(self) -> tuple[int, ...]:
+        """That of the fixed potentials, which may have a number per model."""
+        shapes = [p.batch_shape for p in self.potentials or () if p is not None]
+        return tuple(common_shape("The potentials of `groups`", *shapes))
 
     @cached
     def _alone(self) -> Potential | None:
