@@ -18,8 +18,8 @@ A model is named by its kind, seed and index, whatever the number of processes. 
 they are asked together, as a batch, and one of them again on its own (counts, forests and chains 1 in 80, long ones 1
 in 32, large ones 1 in 16). That is several times quicker than one by one, because most of the time goes into the
 overhead of calls. Whole cases are run, so that the numbers of models are rounded up. Of a factor graph and of an
-assignment the procedures that take longest are asked in turn, as often as `TURNS` of their modules says; everything
-else of all. All samples are tested.
+assignment the procedures that take longest are asked in turn, as often as `TURNS` of their modules says, and of every
+fourth cliff the array engine; everything else of all. All samples are tested.
 
 Violations are counted by answer; the first few of each are printed with the command that repeats them. Samples: a model
 is refused at p < 1e-10 (exact binomial tails), and the sum of all chi-square statistics must be within 6 standard

@@ -150,7 +150,8 @@ class CancellingCase:
 
 
 def draw_cancelling(rng: np.random.Generator) -> CancellingCase:
-    n = round(10 ** rng.uniform(0.3, 3))
+    """From 2 to 1000 variables, large ones rarely."""
+    n = round(10 ** (0.3 + 2.7 * rng.beta(1, 2)))
     theta = 10 ** rng.uniform(0, 6) * rng.standard_normal(n)
     theta[-1] = -math.fsum(theta[:-1].tolist())
     if rng.random() < 0.3:
@@ -223,7 +224,7 @@ class NearCase:
 def draw_near(rng: np.random.Generator) -> NearCase:
     """Small ones with any table, and now and then one beyond the sizes at which the method changes."""
     size = 10 ** rng.uniform(-9, -1)
-    if rng.random() < 0.02:
+    if rng.random() < 0.005:
         n = int(rng.choice([16_000, 17_000, 40_000]))
         if rng.random() < 0.5:
             theta = np.full(n, rng.uniform(-40, -5))

@@ -30,6 +30,7 @@ class Kind(NamedTuple):
     draw: Callable[[np.random.Generator], Any]
     lot: int = 1  # models in a case
     needs: str = ""  # a package that not everybody has
+    array_every: int = 1  # of so many cases the array engine is asked one, unless it alone was chosen
 
 
 KINDS: dict[str, Kind] = {
@@ -41,7 +42,7 @@ KINDS: dict[str, Kind] = {
     "batches": Kind(batches.draw_batch, batches.LOT),
     "ragged": Kind(batches.draw_ragged, batches.RAGGED_LOT),
     "tangents": Kind(tangents.draw_tangents, tangents.LOT),
-    "cliffs": Kind(draw_cliff),
+    "cliffs": Kind(draw_cliff, array_every=4),
     "sums": Kind(draw_sum),
     "quantiles": Kind(exact.draw_quantiles),
     "cancelling": Kind(exact.draw_cancelling),
