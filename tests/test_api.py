@@ -19,20 +19,20 @@ NAN, INF = np.nan, np.inf
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([0.0, NAN],), "`logits` must not contain NaN, but entry 1 is NaN"),
+        (([0.0, NAN],), "`logits` must be an array of log-odds; entry 1 is NaN"),
         (([[0.0, 1.0], [NAN, 0.0]],), r"entry \(1, 0\) is NaN"),
-        (([1j, 0.0],), "complex numbers arrived"),
+        (([1j, 0.0],), "dtype complex128 arrived"),
         (([[0.0], [0.0, 1.0]],), "different lengths"),
         ((["a", "b"],), "real numbers"),
-        ((0.5,), "a single number arrived"),
-        ((np.zeros(3, np.float16),), "half precision"),
+        ((0.5,), r"shape \(\) and dtype float64 arrived"),
+        ((np.zeros(3, np.float16),), "digits of half precision are too few"),
         (([0.0, 0.0], [0.0, 0.0]), "`groups` must have 3 entries.*2 variables; one with 2 entries arrived"),
-        (([0.0, 0.0], [0.0, NAN, 0.0]), "contains NaN"),
-        (([0.0, 0.0], [0.0, INF, 0.0]), r"contains \+inf"),
+        (([0.0, 0.0], [0.0, NAN, 0.0]), "entry 1 is NaN"),
+        (([0.0, 0.0], [0.0, INF, 0.0]), "entry 1 is inf"),
         (([0.0, 0.0], [0.0, 1j, 0.0]), "complex"),
         (([0.0, 0.0], tt.exactly(3)), "3"),
         (([0.0, 0.0], [tt.Group([0, 1], np.zeros(5))]), "must have 3 entries"),
-        (([0.0, 0.0], [tt.Group([0, 1], None), 3.0]), "mixes Group objects"),
+        (([0.0, 0.0], [tt.Group([0, 1], None), 3.0]), "entry 1 of `groups` is 3.0"),
         ((np.zeros((2, 3)), np.zeros((3, 4))), "does not broadcast"),
         (([0.0, 0.0], lambda c: np.zeros(7)), "7"),
     ],
@@ -185,7 +185,7 @@ def test_replace_keeps_the_structure():
     assert model.replace() == model
     packed = model.replace(tables=np.concatenate(other.tables))
     np.testing.assert_allclose(packed.marginals, other.marginals)
-    with pytest.raises(tt.ParameterError, match="must have 4 entries"):
+    with pytest.raises(tt.ParameterError, match=r"shape \(\.\.\., 4\); an array of shape \(5,\)"):
         model.replace(logits=np.zeros(5))
     with pytest.raises(tt.ParameterError, match="0 to 1"):
         model.replace(tables={7: None})
@@ -203,7 +203,7 @@ def test_from_tree_takes_a_list_or_packed_tables():
     assert batched.batch_shape == (5,)
     with pytest.raises(tt.ParameterError, match="one entry per group"):
         tt.CountModel.from_tree(tree, np.zeros(4), tables[:2])
-    with pytest.raises(tt.ParameterError, match="4 entries"):
+    with pytest.raises(tt.ParameterError, match=r"shape \(\.\.\., 4\)"):
         tt.CountModel.from_tree(tree, np.zeros(5), tables)
     with pytest.raises(tt.ParameterError, match="CountTree"):
         tt.CountModel.from_tree("tree", np.zeros(4), tables)
@@ -212,10 +212,10 @@ def test_from_tree_takes_a_list_or_packed_tables():
 def test_evidence_is_checked():
     model = tt.CountModel(np.zeros(3), tt.exactly(1))
     for evidence, message in [
-        ({5: 1}, "numbered 0 to 2"),
-        ({0: 2}, "0 or 1"),
+        ({5: 1}, "`evidence` must be an integer between 0 and 2"),
+        ({0: 2}, "between 0 and 1"),
         ([1], "Mapping"),
-        ({0: 0.5}, "0 or 1"),
+        ({0: 0.5}, "between 0 and 1"),
     ]:
         with pytest.raises(tt.ParameterError, match=message):
             model.condition(evidence)

@@ -209,7 +209,7 @@ def test_errors_say_what_to_do():
         BagClassifier(potential="poisson").fit(x, [0, 1], groups=[0, 0, 1, 1])
     with pytest.raises(ParameterError, match="`sigma`"):
         BagClassifier(potential="normal", sigma=0).fit(x, [0, 1], groups=[0, 0, 1, 1])
-    with pytest.raises(ParameterError, match="whole counts"):
+    with pytest.raises(ParameterError, match="between 0 and the size of each group"):
         LabelProportions(target="counts").fit(x, [3, 1], groups=[0, 0, 1, 1])
     with pytest.raises(ParameterError, match="target='counts'"):
         LabelProportions(target="proportions").fit(x, [2, 1], groups=[0, 0, 1, 1])

@@ -178,7 +178,7 @@ def test_errors_say_what_to_do():
     model = random_model(0)
     with pytest.raises(ParameterError, match="zeros and ones"):
         learn.fit(model, np.zeros((3, 5)))
-    with pytest.raises(ParameterError, match="only 0 and 1"):
+    with pytest.raises(ParameterError, match="an array of zeros and ones"):
         learn.fit(model, np.full((3, 6), 0.5))
     with pytest.raises(ParameterError, match="'l-bfgs'"):
         learn.fit(model, ALL, method="bfgs")

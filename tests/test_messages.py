@@ -37,7 +37,7 @@ LOGITS = np.array([0.5, -1.0, 0.3, 2.0])
         ([tt.Group([0, 1], "x"), tt.Group([0])], "Group 0: a potential must be"),
         (
             [tt.Group([0, 1], [[1.0], [1.0, 2.0]]), tt.Group([0])],
-            "^The table of group 0 must be a rectangular",
+            "^The table of group 0 must be an array of real numbers",
         ),
     ],
 )

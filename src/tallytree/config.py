@@ -12,8 +12,7 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -109,14 +108,9 @@ def _checked_engine(engine: Any, name: str) -> ModuleType | None:
 
 
 def _checked_level(wanted: str) -> str:
-    if not isinstance(wanted, str) or (
-        wanted and _extension is not None and wanted not in _extension.levels()
-    ):
-        raise ParameterError(
-            "The instruction-set level (TALLYTREE_LEVEL) must be one of "
-            f"{', '.join(_extension.levels() if _extension else [''])} on this machine; {wanted!r} arrived."
-        )
-    return wanted
+    """A level that the extension has on this machine, or "" for the best one."""
+    known = _extension.levels() if _extension else [wanted]
+    return str(checks.one_of("level` of `TALLYTREE_LEVEL", wanted, ("", *known)))
 
 
 def _cores() -> int:
@@ -125,13 +119,15 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-@contextmanager
-def using(
-    *, engine: str | None = None, level: str | None = None, threads: int | None = None
-) -> Iterator[None]:
-    """Run a block with other settings, for tests and benchmarks; not meant to be nested across threads."""
+def _set(**changes: Any) -> None:
     global _current
-    before = settings()
+    _current = replace(settings(), **changes)
+
+
+def using(
+    *, engine: str | None = None, level: str | None = None, threads: SupportsIndex | None = None
+) -> ExitStack:
+    """Other settings from now on, or within a ``with`` block; not meant to be nested across threads."""
     changes: dict[str, Any] = {}
     if engine is not None:
         changes["native"] = _checked_engine(engine, "engine")
@@ -139,16 +135,10 @@ def using(
         changes["level"] = _checked_level(level)
     if threads is not None:
         changes["threads"] = _checked_threads(threads)
-    _current = replace(before, **changes)
-    try:
-        yield
-    finally:
-        _current = before
-
-
-def _set_threads(threads: int) -> None:
-    global _current
-    _current = replace(settings(), threads=threads)
+    undo = ExitStack()
+    undo.callback(_set, **{name: getattr(settings(), name) for name in changes})
+    _set(**changes)
+    return undo  # which does so at the end of a `with` block, if there is one
 
 
 def limit_threads(threads: SupportsIndex) -> ExitStack:
@@ -187,10 +177,7 @@ def limit_threads(threads: SupportsIndex) -> ExitStack:
     ...     tt.CountModel([0.0, 0.0, 0.0, 0.0], tt.exactly(1)).marginals
     array([0.25, 0.25, 0.25, 0.25])
     """
-    undo = ExitStack()
-    undo.callback(_set_threads, settings().threads)
-    _set_threads(_checked_threads(threads))
-    return undo  # which does so at the end of a `with` block, if there is one
+    return using(threads=_checked_threads(threads))
 
 
 def _checked_threads(threads: Any, name: str = "threads") -> int:

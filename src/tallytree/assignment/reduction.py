@@ -392,7 +392,7 @@ def _numbers(value: Any, count: int, name: str) -> Float64:
         raise ParameterError(
             f"`{name}` must be a potential; the number {value} arrived. Did you mean exactly({value})?"
         )
-    given, _ = checks.real_array(name, value, axis="counts")
+    given, _ = checks.real_array(name, value, "counts")
     if given.shape == (count,) and np.asarray(value).dtype.kind in "iu":
         listed = np.asarray(value).tolist()
         shown = listed if count <= 4 else f"[{', '.join(map(str, listed[:3]))}, ...]"

@@ -169,7 +169,10 @@ def generator(rng: Any, name: str = "rng") -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Entries:
-    """What the entries of an array must be: of these NumPy kinds and, if one looks, between two ends, so no NaN."""
+    """What the entries of an array must be: of these NumPy kinds, between two ends, so no NaN, and perhaps whole.
+
+    With ``dtype=None`` they stay of the type that they have.
+    """
 
     what: str
     low: float = -_LARGEST
@@ -177,7 +180,21 @@ class Entries:
     kinds: str = "fiub"
     dtype: Any = np.float64
     hint: str = ""
+    whole: bool = False
     look: bool = True
+
+    def wrong(self, found: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which entries are not what they must be."""
+        inside = (found >= self.low) & (found <= self.high)
+        return np.asarray(~(inside & (found == np.floor(found))) if self.whole else ~inside)
+
+    def right(self, found: NDArray[Any]) -> bool:
+        """Whether all entries are what they must be, or nobody looks; a NaN fails every comparison."""
+        if not (self.look and found.size):
+            return True
+        above = self.low == -math.inf or self.low <= float(found.min())
+        whole = not self.whole or found.dtype.kind in "iub" or bool((found == np.floor(found)).all())
+        return above and float(found.max()) <= self.high and whole
 
 
 REALS = Entries("finite real numbers", hint=" Leave out what is NaN or infinite.")
@@ -188,6 +205,14 @@ INTEGERS = Entries("integers", -(2**62), 2**62, "iu", np.int64)
 NON_NEGATIVE = Entries("finite numbers of at least 0", 0.0)
 POSITIVE = Entries("finite numbers above 0", math.ulp(0.0))
 WHOLE = Entries("whole numbers of at least 0", 0, 2**62, "iu", np.int64)
+ZERO_OR_ONE = Entries("zeros and ones", 0, 1, dtype=None, whole=True)
+_LOG_ODDS = Entries(
+    "log-odds",
+    -math.inf,
+    math.inf,
+    hint=" Use -inf to exclude a variable, inf to force it on and 0 where nothing is known.",
+)
+_ANY = Entries("real numbers", dtype=None, look=False)
 
 
 def integers(low: int, high: int, what: str = "integers") -> Entries:
@@ -219,28 +244,33 @@ def array(
 
     ``array("pairs", value, ("E", 2), WHOLE)`` reads pairs of whole numbers.
     """
+    called = _called(name)
 
     def wanted() -> str:
         shown = ", ".join("..." if size is ... else str(size) for size in shape) + "," * (len(shape) == 1)
-        text = f"`{name}` must be an array of {entries.what}"
+        text = f"{called} must be an array of {entries.what}"
         return text if shape == (...,) else f"{text}, shape ({shown})"
 
-    found = unmasked(f"`{name}`", value, lambda: f"{wanted()}; rows of different lengths arrived.{hint}")
-    kind = found.dtype.kind
+    found = unmasked(called, value, lambda: f"{wanted()}; rows of different lengths arrived.{hint}")
+    kind, half = found.dtype.kind, found.dtype == np.float16
     if found.size == 0 and kind == "f" and "f" not in entries.kinds:
         kind = "i"  # an empty list has no type of its own
-    if kind not in entries.kinds or found.dtype == np.float16 or not _has_shape(found.shape, shape):
-        raise error(f"{wanted()}; {describe(found)} arrived.{hint}")
-    if (
-        entries.look
-        and found.size
-        and not (entries.low <= float(found.min()) and float(found.max()) <= entries.high)
-    ):
-        place = tuple(np.argwhere(~((found >= entries.low) & (found <= entries.high)))[0].tolist())
+    if kind not in entries.kinds or half or not _has_shape(found.shape, shape):
+        next_step = (
+            " The digits of half precision are too few: convert it to float32 or float64." if half else hint
+        )
+        raise error(f"{wanted()}; {describe(found)} arrived.{next_step}")
+    if not entries.right(found):
+        place = tuple(np.argwhere(entries.wrong(found))[0].tolist())
         entry = f"entry {place[0] if len(place) == 1 else place}" if place else "the number"
         arrived = "NaN" if np.isnan(found[place]) else found[place]
         raise error(f"{wanted()}; {entry} is {arrived}.{hint or entries.hint}")
-    return found.astype(entries.dtype, copy=copy)
+    return found.astype(entries.dtype or found.dtype, copy=copy)
+
+
+def _called(name: str) -> str:
+    """An argument between backticks; a phrase such as "The table of group 3" stands for itself."""
+    return name if name[0] == "`" or (name[0].isupper() and " " in name) else f"`{name}`"
 
 
 def _has_shape(shape: tuple[int, ...], wanted: tuple[Any, ...]) -> bool:
@@ -252,12 +282,7 @@ def _has_shape(shape: tuple[int, ...], wanted: tuple[Any, ...]) -> bool:
 
 def flags(name: str, value: Any, *shape: int | str) -> NDArray[np.bool_]:
     """Truth values of this shape; zeros and ones are taken for them."""
-    found = array(name, value, shape, Entries("truth values", 0, 1, hint=" Compare them first."))
-    if not np.isin(found, (0, 1)).all():
-        raise ParameterError(
-            f"`{name}` must be an array of truth values; other numbers than 0 and 1 arrived."
-        )
-    return found.astype(np.bool_)
+    return array(name, value, shape, ZERO_OR_ONE, hint=" Compare other numbers first.").astype(np.bool_)
 
 
 def rectangular(name: str, value: Any, what: str) -> NDArray[Any]:
@@ -302,36 +327,14 @@ def unmasked(
         raise ParameterError(otherwise() if callable(otherwise) else otherwise) from None
 
 
-def real_array(
-    name: str, value: Any, *, axis: str, label: str | None = None
-) -> tuple[Float64, np.dtype[Any]]:
-    """`value` as a float64 array with at least one axis, and the dtype in which answers are returned."""
-    if type(value) is np.ndarray and value.dtype is _DOUBLE and value.ndim and value.flags.c_contiguous:
-        return value, _DOUBLE  # the usual case, kept short
-    called = label or f"`{name}`"
-    ragged = (
-        f"{called} must be a rectangular array of numbers with the {axis} on the last axis, but the rows that "
-        "arrived have different lengths. Pass models of different sizes one by one."
-    )
-    array = unmasked(called, value, ragged)
-    kind = array.dtype.kind
-    if kind not in "fiub":
-        what = "complex numbers" if kind == "c" else f"values of type {array.dtype}"
-        raise ParameterError(
-            f"{called} must hold real numbers, but {what} arrived. Convert it to a float array first."
-        )
-    if array.dtype == np.float16:
-        raise ParameterError(
-            f"{called} arrived in half precision (float16), whose three digits cannot carry log-odds. "
-            "Convert it to float32 or float64."
-        )
-    if array.ndim == 0:
-        raise ParameterError(
-            f"{called} must have the {axis} on its last axis, but a single number arrived. "
-            "For one entry pass a list of length one."
-        )
-    result_dtype = np.dtype(np.float32) if array.dtype == np.float32 else _DOUBLE
-    return np.ascontiguousarray(array, np.float64), result_dtype
+def real_array(name: str, value: Any, last: int | str, hint: str = "") -> tuple[Float64, np.dtype[Any]]:
+    """`value` as a float64 array (..., last), not looked at, and the dtype in which answers are returned."""
+    usual = type(value) is np.ndarray and value.dtype is _DOUBLE and value.ndim and value.flags.c_contiguous
+    if usual and (type(last) is str or value.shape[-1] == last):
+        return value, _DOUBLE  # kept short
+    found = array(name, value, (..., last), _ANY, hint=hint)
+    dtype = np.dtype(np.float32) if found.dtype == np.float32 else _DOUBLE
+    return np.ascontiguousarray(found, np.float64), dtype
 
 
 _FEW = 8192  # up to here a BLAS keeps to one thread; its others would go on spinning beside ours
@@ -347,39 +350,20 @@ def has_nan(array: Float64) -> bool:
 
 def logits(value: Any, n: int | None = None, *, unseen: int | None = None) -> tuple[Float64, np.dtype[Any]]:
     """Log-odds (..., D) of n variables in [-inf, inf]; in an array of `unseen` or more nothing is looked at."""
-    array, dtype = real_array("logits", value, axis="variables")
-    if n is not None and array.shape[-1] != n:
-        raise ParameterError(
-            f"`logits` must have {n} entries on the last axis, one per variable; shape {array.shape} arrived. For "
-            "another number of variables make a new model."
-        )
-    if unseen is not None and array.size >= unseen:
-        return array, dtype
-    if has_nan(array):
-        where = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])
-        raise ParameterError(
-            f"`logits` must not contain NaN, but entry {where if len(where) > 1 else where[0]} is NaN. "
-            "Use -inf to exclude a variable, inf to force it on and 0 where nothing is known."
-        )
-    return array, dtype
+    found, dtype = real_array("logits", value, "variables" if n is None else n, " Give one per variable.")
+    if (unseen is None or found.size < unseen) and has_nan(found):
+        array("logits", found, (...,), _LOG_ODDS)  # which says where
+    return found, dtype
 
 
 def log_table(value: Any, size: int, *, name: str, unseen: int | None = None) -> Float64:
     """A log-table (..., size + 1) with entries in [-inf, inf); in one of `unseen` or more nothing is looked at."""
-    array, _ = real_array(name, value, axis="counts", label=name)
-    table_length(name, array, size)
-    if unseen is not None and array.size >= unseen:
-        return array
-    if array.size <= _FEW and math.isfinite(np.vdot(array, array)):
-        return array  # the quickest way for a few numbers
-    largest = float(array.max()) if array.size else 0.0
-    if math.isnan(largest) or largest == math.inf:
-        what = "NaN" if math.isnan(largest) else "+inf"
-        raise ParameterError(
-            f"{name} must hold logarithms below +inf, but it contains {what}. "
-            "Use -inf for impossible counts and finite values elsewhere."
-        )
-    return array
+    found, _ = real_array(name, value, "counts")
+    table_length(name, found, size)
+    seen = unseen is not None and found.size >= unseen
+    if seen or (found.size <= _FEW and math.isfinite(np.vdot(found, found))):
+        return found  # the quickest way for a few numbers
+    return array(name, found, (..., size + 1), LOGS)
 
 
 def table_length(name: str, table: Any, size: int) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..arrays import Ints
 from ..errors import ParameterError, StructureError
-from . import describe, unmasked
+from . import INTEGERS, ZERO_OR_ONE, array, describe, unmasked
 
 
 def members(value: Any, n_variables: int, label: str) -> Ints:
@@ -21,31 +21,17 @@ def members(value: Any, n_variables: int, label: str) -> Ints:
         return np.arange(n_variables)[value]
     if isinstance(value, range):
         return np.arange(value.start, value.stop, value.step)
-    try:
-        array = unmasked(label, value) if isinstance(value, np.ndarray) else np.asarray(list(value))
-    except ParameterError:
-        raise
-    except (TypeError, ValueError):
-        raise StructureError(
-            f"{label} must be a list of variable indices, a range, a slice, a boolean mask or None for all "
-            f"variables; {describe(value)} arrived."
-        ) from None
-    if array.ndim != 1:
-        raise StructureError(f"{label} must be one-dimensional; an array of shape {array.shape} arrived.")
-    if array.dtype.kind == "b":
-        if len(array) != n_variables:
-            raise StructureError(
-                f"{label} is a boolean mask of length {len(array)}, but there are {n_variables} variables. "
-                "A mask needs one entry per variable."
-            )
-        return np.flatnonzero(array)
-    if array.size == 0:
-        return np.empty(0, np.int64)
-    if array.dtype.kind not in "iu":
-        raise StructureError(
-            f"{label} must hold integer indices of variables; values of type {array.dtype} arrived."
+    listed = list(value) if isinstance(value, Iterable) and not isinstance(value, np.ndarray) else value
+    found = unmasked(label, listed, f"{label} must be a list of variables; a ragged one arrived.")
+    if found.ndim == 1 and found.dtype.kind in "iu":
+        return found.astype(np.int64)  # the usual case, kept short
+    if found.dtype.kind == "b":
+        hint = " A mask needs one truth value per variable."
+        return np.flatnonzero(
+            array(label, found, (n_variables,), ZERO_OR_ONE, hint=hint, error=StructureError)
         )
-    return array.astype(np.int64)
+    hint = " Or give a range, a slice, a boolean mask, or None for all variables."
+    return array(label, found, ("n",), INTEGERS, hint=hint, error=StructureError)
 
 
 def group_list(groups: Any) -> list[Any]:

@@ -19,10 +19,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from .. import checks
-from .._progress import Progress, check_progress
+from .._progress import check_progress
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from ..learn.descent import MOST_STEPS, l_bfgs
+from ..learn.descent import MOST_STEPS, minimise
 from ..learn.fixed_counts import fixed_counts
 from ..learn.noisy_or import effect_losses, silences
 from ..models.count import CountModel
@@ -83,20 +83,9 @@ class BagModel(ShowsAnswers, TwoClasses, BaseEstimator):  # type: ignore[misc]
         least = np.full(n, 0.0 if self.l1 > 0 else -np.inf)
         start = np.maximum((sides * weights).reshape(-1), least)
         bounds = [(low, None) for low in least.tolist()] + [(None, None)] * (bias + len(more))
-        limit = min(self.max_iter, MOST_STEPS)
         begin = np.concatenate([start, np.zeros(bias), more])
-        with Progress("fit", limit, self.progress) as shown:
-            found = l_bfgs(
-                evaluate,
-                begin,
-                tol=self.tol,
-                max_iter=limit,
-                flat=1e-12,
-                bounds=bounds,
-                after_step=lambda value, slope: shown.advance(
-                    log_likelihood=-value, gradient=float(np.abs(slope).max(initial=0.0))
-                ),
-            )
+        limit = min(self.max_iter, MOST_STEPS)
+        found, _ = minimise(evaluate, begin, self.tol, limit, self.progress, flat=1e-12, bounds=bounds)
         found.x = unpack(found.x)
         return found
 

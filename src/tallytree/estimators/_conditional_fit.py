@@ -151,15 +151,15 @@ def _clusters_of_strata(clusters: Ints, strata: Strata, informative: NDArray[np.
     return first
 
 
-def cases_per_group(n_cases: ArrayLike | None, sizes: Ints) -> Ints:
+def cases_per_group(n_cases: ArrayLike | None, sizes: Ints, name: str = "n_cases") -> Ints:
     """Numbers of cases, one per group."""
-    k = checks.array("n_cases", 1 if n_cases is None else n_cases, (...,), checks.WHOLE)
-    if k.shape not in ((), sizes.shape) or (k > sizes).any():
+    given = checks.array(name, 1 if n_cases is None else n_cases, (...,), checks.WHOLE)
+    k = checks.spread(name, given, sizes.shape)
+    if (k > sizes).any():
         raise ParameterError(
-            f"`n_cases` must be an integer, or {len(sizes)} integers, one per group, and lie between 0 and the size of "
-            f"each group; {checks.describe(n_cases)} arrived."
+            f"`{name}` must lie between 0 and the size of each group; {checks.describe(n_cases)} arrived."
         )
-    return np.broadcast_to(k, sizes.shape)
+    return k
 
 
 def repeated_rows(sample_weight: Any, n: int) -> Ints:
@@ -167,14 +167,9 @@ def repeated_rows(sample_weight: Any, n: int) -> Ints:
     weights = row_weights(sample_weight, n, name="sample_weight")
     if weights is None:
         return np.arange(n)
-    fraction = np.flatnonzero(weights != np.rint(weights))
-    if len(fraction):
-        raise ParameterError(
-            "`sample_weight` of single rows must be whole numbers, how often each row occurs; "
-            f"{weights[fraction[0]]:g} arrived for row {fraction[0]}. Weights of whole strata may be any numbers; they "
-            "need `groups`."
-        )
-    return np.repeat(np.arange(n), weights.astype(np.int64))
+    times = checks.Entries("whole numbers, how often each row occurs", 0, 2**62, whole=True)
+    hint = " Weights of whole strata may be any numbers; they need `groups`."
+    return np.repeat(np.arange(n), checks.array("sample_weight", weights, (n,), times, hint=hint).astype(int))
 
 
 # Words that say which side they are on; the order of the alphabet is then no guide.

@@ -15,6 +15,7 @@ from ..errors import ParameterError
 from ..learn.statistics import row_weights
 from ._bag_model import BagModel, CountLikelihood
 from ._bags import Bags, bag_answers, bag_shares, binary_labels, make_bags, target_vector
+from ._conditional_fit import cases_per_group
 
 
 @dataclass(eq=False, repr=False)
@@ -153,16 +154,14 @@ class LabelProportions(BagModel):
         if self.target == "labels":
             positive = instance_labels(y, len(bags.codes)) == self.classes_[1]
             return np.bincount(bags.codes, positive, bags.n_bags).astype(np.int64)
-        amount = checks.array("y", bag_answers(y, bags), ("n",))
+        answers = bag_answers(y, bags)
         if self.target == "proportions":
-            if (amount < 0).any() or (amount > 1).any():
-                raise ParameterError(
-                    "`y` must hold proportions between 0 and 1; set target='counts' for counts."
-                )
-            amount = np.rint(amount * bags.sizes)
-        if (amount < 0).any() or (amount > bags.sizes).any() or (amount != np.rint(amount)).any():
-            raise ParameterError("`y` must hold whole counts between 0 and the size of each bag.")
-        return amount.astype(np.int64)
+            hint = " Set target='counts' for counts."
+            amount = checks.array("y", answers, ("n",), checks.PROBABILITIES, hint=hint)
+            return np.rint(amount * bags.sizes).astype(np.int64)
+        whole = checks.Entries("whole numbers, at most the sizes of the bags", 0, 2**62, whole=True)
+        counts = checks.array("y", answers, ("n",), whole).astype(np.int64)
+        return cases_per_group(counts, bags.sizes, "y")
 
     def decision_function(self, X: Any) -> Float64:
         """Log-odds of every instance.

@@ -420,7 +420,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         given = _distinct_units(sample, size, "sample")
         order = np.argsort(given)
         index = given[order]
-        v = checks.real_array("values", values, axis="units")[0]
+        v = checks.real_array("values", values, "units")[0]
         if len(index) != self.sample_size_ or v.shape not in ((size,), (len(index),)):
             raise ParameterError(
                 f"`sample` must hold {self.sample_size_} units and `values` one number for each of them or for all "

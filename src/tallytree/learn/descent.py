@@ -14,7 +14,8 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -30,7 +31,6 @@ _Result: Any = optimize.OptimizeResult
 _PRODUCTS = 200  # limit on Hessian products in one step
 
 Evaluate = Callable[[Float64], tuple[float, Float64]]  # value and gradient
-Product = Callable[[Float64, Float64], Float64]  # Hessian at a point times a direction
 
 
 def stopping(tol: Any, max_iter: Any, progress: Any) -> tuple[float, int, bool | Report]:
@@ -40,79 +40,52 @@ def stopping(tol: Any, max_iter: Any, progress: Any) -> tuple[float, int, bool |
     return checks.real("tol", tol, 0.0, infinite=True), limit, told
 
 
-class Differentiable(Protocol):
-    """A function of the free parameters with derivatives."""
-
-    def value_and_gradient(self, values: Float64) -> tuple[float, Float64]:
-        """The function and its gradient."""
-        ...
-
-    def hessian_product(self, values: Float64, direction: Float64) -> Float64:
-        """Its Hessian times a direction."""
-        ...
-
-    def scale(self, values: Float64) -> Float64:
-        """A positive diagonal near that of the Hessian."""
-        ...
-
-    def first_radius(self, values: Float64) -> float:
-        """Limit on the first step of Newton's method, in the metric of :meth:`scale`."""
-        ...
-
-
 def minimise(
-    objective: Differentiable, start: Float64, method: str, tol: float, max_iter: int, progress: bool | Report
+    evaluate: Evaluate,
+    start: Float64,
+    tol: float,
+    max_iter: int,
+    progress: bool | Report,
+    *,
+    method: str = "l-bfgs",
+    curvature: Any = None,
+    flat: float = 0.0,
+    bounds: Any = None,
+    work: str = "fit",
 ) -> tuple[Any, list[float]]:
-    """Run an optimiser; returns its report, as SciPy's, and the values on the way."""
+    """Run an optimiser until no entry of the gradient is above `tol`; its report and the values on the way.
+
+    The report is as SciPy's, whose are "l-bfgs", which knows `bounds` and ends when a step gains less than `flat`, and
+    "cg"; "newton-cg" asks `curvature`, an `Objective`, for Hessian products.
+    """
     history: list[float] = []
     if len(start) == 0:
-        return _Result(x=start, nit=0, nfev=0, success=True, message="nothing is free"), history
+        value, nothing = evaluate(start)[0], "nothing is free"
+        return _Result(x=start, fun=value, nit=0, nfev=1, success=True, message=nothing), history
 
     def after_step(value: float, gradient: Float64) -> None:
         history.append(value)
         shown.advance(log_likelihood=-value, gradient=float(np.abs(gradient).max()))
 
-    evaluate = objective.value_and_gradient
-    with Progress("fit", max_iter, progress) as shown:
-        if method == "l-bfgs":
-            return l_bfgs(evaluate, start, tol=tol, max_iter=max_iter, after_step=after_step), history
-        if method == "cg":
-            options = {"maxiter": max_iter, "gtol": tol}
-            return _scipy(evaluate, start, after_step, method="CG", options=options), history
-        product, scale, radius = objective.hessian_product, objective.scale, objective.first_radius(start)
-        with one_blas_thread():
-            return newton_cg(evaluate, product, scale, start, tol, max_iter, after_step, radius), history
-
-
-def l_bfgs(
-    evaluate: Evaluate,
-    start: Float64,
-    *,
-    tol: float,
-    max_iter: int,
-    flat: float = 0.0,
-    bounds: Any = None,
-    after_step: Callable[[float, Float64], None] | None = None,
-) -> Any:
-    """SciPy's L-BFGS-B, until no entry of the gradient is above `tol` or a step gains less than `flat`."""
-    options = {"maxiter": max_iter, "gtol": tol, "ftol": flat, "maxcor": 20, "maxfun": 5 * max_iter + 20}
-    return _scipy(evaluate, start, after_step, method="L-BFGS-B", bounds=bounds, options=options)
-
-
-def _scipy(evaluate: Evaluate, start: Float64, after_step: Any, **settings: Any) -> Any:
     last: list[tuple[float, Float64]] = []
 
     def evaluated(values: Float64) -> tuple[float, Float64]:
         last[:] = [evaluate(values)]
         return last[0]
 
-    def told(_: Float64) -> None:
-        if after_step is not None:
-            after_step(*last[0])
-
-    run: Any = optimize.minimize  # its overloads do not know `jac=True` with a callback
-    with one_blas_thread():
-        return run(evaluated, start, jac=True, callback=told, **settings)
+    with Progress(work, max_iter, progress) as shown, one_blas_thread():
+        if method == "newton-cg":
+            return newton_cg(evaluate, curvature, start, tol, max_iter, after_step), history
+        options = {"maxiter": max_iter, "gtol": tol}
+        if method == "l-bfgs":
+            options |= {"ftol": flat, "maxcor": 20, "maxfun": 5 * max_iter + 20}
+        settings = {
+            "method": {"l-bfgs": "L-BFGS-B", "cg": "CG"}[method],
+            "bounds": bounds,
+            "options": options,
+        }
+        run: Any = optimize.minimize  # its overloads do not know `jac=True` with a callback
+        return run(evaluated, start, jac=True, callback=lambda _: after_step(*last[0]), **settings), history
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
@@ -130,18 +103,17 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 def newton_cg(
     evaluate: Evaluate,
-    product: Product,
-    scale: Callable[[Float64], Float64],
+    curvature: Any,
     start: Float64,
     tol: float,
     max_iter: int,
     after_step: Callable[[float, Float64], None],
-    radius: float,
 ) -> Any:
     """Minimise a function until no entry of its gradient is above `tol`.
 
-    `scale` is the positive diagonal D at a point, `after_step` is told value and gradient after every step that was
-    taken, `radius` limits the first step in the metric of D.
+    Of `curvature`, ``hessian_product(point, direction)`` is what it says, ``scale(point)`` a positive diagonal D near
+    that of the Hessian, and ``first_radius(point)`` limits the first step in the metric of D. `after_step` is told
+    value and gradient after every step that was taken.
 
     Notes
     -----
@@ -149,13 +121,14 @@ def newton_cg(
     """
     x, message = start, "the gradient is below the tolerance"
     value, gradient = evaluate(x)
+    radius = curvature.first_radius(x)
     steps, evaluations, products = 0, 1, 0
     while np.abs(gradient).max() > tol:
         if steps == max_iter:
             message = f"stopped after {steps} steps"
             break
-        model = QuadraticModel(x, gradient, product, scale(x))
-        step = model.minimise(radius, 0.3 * tol)
+        scale = curvature.scale(x)
+        step = conjugate_gradients(partial(curvature.hessian_product, x), gradient, scale, radius, 0.3 * tol)
         products += step.n_products
         found, slope = evaluate(x + step.s)
         evaluations += 1
@@ -173,7 +146,7 @@ def newton_cg(
             x, value, gradient = x + step.s, found, slope
             steps += 1
             after_step(value, gradient)
-        elif step.length <= 1e-12 * (1.0 + float(np.sqrt(x @ (model.scale * x)))):
+        elif step.length <= 1e-12 * (1.0 + float(np.sqrt(x @ (scale * x)))):
             message = "no step lowers the objective further"
             break
     success = bool(np.abs(gradient).max() <= tol)
@@ -193,39 +166,35 @@ class _Step:
     n_products: int
 
 
-class QuadraticModel:
-    """The quadratic model of the objective around a point."""
+def conjugate_gradients(
+    product: Callable[[Float64], Float64], gradient: Float64, d: Float64, radius: float, enough: float
+) -> _Step:
+    """Minimise the quadratic model from the origin, to the edge of the region or until the residual is small.
 
-    def __init__(self, x: Float64, gradient: Float64, product: Product, scale: Float64) -> None:
-        self._x, self._gradient, self._product, self.scale = x, gradient, product, scale
-
-    def minimise(self, radius: float, enough: float) -> _Step:
-        """Conjugate gradients from the origin, to the edge of the region or until the residual is small."""
-        d, r = self.scale, -self._gradient
-        s, image = np.zeros_like(r), np.zeros_like(r)  # the step and H s
+    `product` multiplies by the Hessian, `d` is the diagonal D of the metric in which the region has its radius.
+    """
+    r = -gradient
+    s, image = np.zeros_like(r), np.zeros_like(r)  # the step and H s
+    z = r / d
+    q, rz = z, float(r @ z)
+    # Superlinear: the residual is asked to fall with the gradient itself.
+    stop = rz * min(0.25, rz)
+    for products in range(1, _PRODUCTS + 1):  # noqa: B007 - it counts
+        moved = product(q)
+        curvature = float(q @ moved)
+        alpha = rz / curvature if curvature > 0.0 else math.inf
+        reach = _to_the_edge(s, q, d, radius)
+        at_the_edge = not alpha < reach
+        if at_the_edge:
+            alpha = reach if math.isfinite(reach) else 1.0 / math.sqrt(rz)  # flat: a step of length one
+        s, image, r = s + alpha * q, image + alpha * moved, r - alpha * moved
         z = r / d
-        q, rz = z, float(r @ z)
-        # Superlinear: the residual is asked to fall with the gradient itself.
-        stop = rz * min(0.25, rz)
-        for done in range(1, _PRODUCTS + 1):
-            moved = self._product(self._x, q)
-            curvature = float(q @ moved)
-            alpha = rz / curvature if curvature > 0.0 else math.inf
-            reach = _to_the_edge(s, q, d, radius)
-            if not alpha < reach:
-                far = reach if math.isfinite(reach) else 1.0 / math.sqrt(rz)  # flat: a step of length one
-                return self._step(s + far * q, image + far * moved, True, done)
-            s, image, r = s + alpha * q, image + alpha * moved, r - alpha * moved
-            z = r / d
-            rz, before = float(r @ z), rz
-            if rz <= stop or np.abs(r).max() <= enough:
-                break
-            q = z + (rz / before) * q
-        return self._step(s, image, False, done)
-
-    def _step(self, s: Float64, image: Float64, at_the_edge: bool, products: int) -> _Step:
-        gain = -float(self._gradient @ s + 0.5 * (s @ image))
-        return _Step(s, float(np.sqrt(s @ (self.scale * s))), gain, at_the_edge, products)
+        rz, before = float(r @ z), rz
+        if at_the_edge or rz <= stop or np.abs(r).max() <= enough:
+            break
+        q = z + (rz / before) * q
+    gain = -float(gradient @ s + 0.5 * (s @ image))
+    return _Step(s, float(np.sqrt(s @ (d * s))), gain, at_the_edge, products)
 
 
 def _to_the_edge(s: Float64, q: Float64, d: Float64, radius: float) -> float:

@@ -24,7 +24,7 @@ from ..engine.tilt import tilt_to_mean
 from ..errors import ParameterError
 from ..models.count import CountModel
 from ..potentials import exactly
-from .descent import QuadraticModel
+from .descent import conjugate_gradients
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,10 +292,10 @@ def _newton_step(model: CountModel, gap: Float64) -> tuple[Float64, int]:
         return np.asarray(np.linalg.solve(whole, gap)), 1
     mu = np.asarray(model.marginals)
 
-    def product(_: Float64, direction: Float64) -> Float64:
+    def product(direction: Float64) -> Float64:
         return np.asarray(model.hessian_vector_product(direction, counts=False).logits)
 
     # The constants, in which the objective is flat, stay out of the residuals because they are not in the gap.
-    quadratic = QuadraticModel(gap, -gap, product, mu * (1.0 - mu))
-    step = quadratic.minimise(math.inf, 1e-4 * float(np.abs(gap).max()))
+    enough = 1e-4 * float(np.abs(gap).max())
+    step = conjugate_gradients(product, -gap, mu * (1.0 - mu), math.inf, enough)
     return step.s, step.n_products

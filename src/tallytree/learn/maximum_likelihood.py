@@ -192,9 +192,12 @@ def fit(
     if gauge is not None:
         checks.one_of("gauge", gauge, ("endpoints",))
     beginning = free.start if start is None else free.values(_single(start))
-    outcome, history = minimise(objective, beginning, method, tol, max_iter, progress)
+    evaluate = objective.value_and_gradient
+    outcome, history = minimise(
+        evaluate, beginning, tol, max_iter, progress, method=method, curvature=objective
+    )
     values = outcome.x
-    final, gradient = objective.value_and_gradient(values)
+    final, gradient = evaluate(values)
     fitted, mean = objective.model_at(values), objective.log_likelihood(values)
     if gauge == "endpoints":
         fitted = fix_gauge(fitted, features, free)

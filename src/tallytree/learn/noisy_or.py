@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 
 from .. import checks
-from .._progress import Progress, Report
+from .._progress import Report
 from ..arrays import Float64
 from ..engine.log_sums import softplus
 from ..errors import ParameterError
 from ..models.thinned import ThinnedModel, noisy_or_model
-from .descent import l_bfgs, stopping
+from .descent import minimise, stopping
 
 
 def silences(theta: Float64, rho: Float64) -> tuple[Float64, Float64, Float64]:
@@ -206,16 +206,7 @@ def fit_noisy_or(
         return value, gradient
 
     start = np.append(np.zeros(d), [logit(0.1)] if leak is None else [])
-    with Progress("fit_noisy_or", max_iter, told) as shown:
-        found = l_bfgs(
-            evaluate,
-            start,
-            tol=tol,
-            max_iter=max_iter,
-            after_step=lambda value, slope: shown.advance(
-                log_likelihood=-value, gradient=float(np.abs(slope).max(initial=0.0))
-            ),
-        )
+    found, _ = minimise(evaluate, start, tol, max_iter, told, work="fit_noisy_or")
     value = float(found.fun) - 0.5 * l2 * float(found.x[:d] @ found.x[:d])
     learned = float(expit(found.x[d])) if leak is None else leak
     return NoisyOrFit(expit(found.x[:d]), learned, -value, bool(found.success), int(found.nit))

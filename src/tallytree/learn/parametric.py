@@ -330,20 +330,11 @@ def _own(factory: Callable[..., Any], name: str, learned: list[str]) -> Callable
                 f"`{name}` must return the log-table and a mapping from arguments to derivatives; "
                 f"{checks.describe(answer)} arrived."
             )
-        log_f, slopes = np.asarray(answer[0], np.float64), answer[1]
-        found = {key: np.asarray(slopes.get(key, np.nan), np.float64) for key in learned}
-        shapes = {
-            "the log-table": log_f,
-            **{f"the derivative in {key}": slope for key, slope in found.items()},
-        }
-        for what, array in shapes.items():
-            if array.shape != (n + 1,):
-                raise ParameterError(
-                    f"`{name}` must return {what} with {n + 1} entries for n = {n}; shape {array.shape} arrived."
-                )
-            if np.isnan(array).any():
-                raise ParameterError(f"`{name}` must return {what} without NaN.")
-        possible = log_f > -math.inf
-        return log_f, {key: np.where(possible, slope, 0.0) for key, slope in found.items()}
+        log_f = checks.array(f"The log-table of `{name}`", answer[0], (n + 1,), checks.NUMBERS)
+        possible, slopes = log_f > -math.inf, {}
+        for key in learned:
+            what, slope = f"The derivative of `{name}` in `{key}`", answer[1].get(key)
+            slopes[key] = np.where(possible, checks.array(what, slope, (n + 1,), checks.NUMBERS), 0.0)
+        return log_f, slopes
 
     return table

@@ -243,7 +243,8 @@ def fit_conditional(
         )
     if method == "auto":
         method = "newton-cg" if edges is None and not problem.free.parametric.names else "l-bfgs"
-    outcome, history = minimise(problem, start, method, tol, max_iter, progress)
+    evaluate = problem.value_and_gradient
+    outcome, history = minimise(evaluate, start, tol, max_iter, progress, method=method, curvature=problem)
     return _result(problem, outcome.x, tuple(history), converged=bool(outcome.success))
 
 
@@ -353,7 +354,7 @@ def _classes(classes: ArrayLike | None, n: int, most: int = 2**62) -> Ints:
 
 
 def _start_tables(start: ArrayLike | None, shape: tuple[int, int]) -> Float64:
-    base = np.zeros(shape) if start is None else checks.real_array("start_tables", start, axis="entries")[0]
+    base = np.zeros(shape) if start is None else checks.real_array("start_tables", start, "entries")[0]
     if not (base < math.inf).all() or base.shape not in (shape, shape[1:]):
         raise ParameterError(
             f"`start_tables` must be packed, {shape[1]} entries, or {shape[0]} such rows, one per class, of numbers or "

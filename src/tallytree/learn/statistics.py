@@ -375,14 +375,7 @@ def mean_of_batches(features: CountFeatures, batches: Iterable[Any]) -> Statisti
 
 def binary_rows(data: ArrayLike, n_variables: int, name: str = "data") -> NDArray[Any]:
     """Rows (N, D) of zeros and ones, checked."""
-    rows = checks.rectangular(name, data, f"an array of rows of {n_variables} zeros and ones")
-    wanted = rows.ndim == 2 and rows.shape[1] == n_variables and rows.dtype.kind in "biuf"
-    if not wanted or not np.isin(rows, (0, 1)).all():
-        raise ParameterError(
-            f"`{name}` must be an array of rows of {n_variables} zeros and ones, and contain only 0 and 1; "
-            f"{checks.describe(rows)} arrived."
-        )
-    return rows
+    return checks.array(name, data, ("N", n_variables), checks.ZERO_OR_ONE)
 
 
 def row_weights(

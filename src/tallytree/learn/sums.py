@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -238,11 +237,10 @@ def fit_sums(
     start = np.zeros(x.shape[-1] + constant)
     if X is None:  # events of equal weight that begin with equal log-odds would never part
         start = np.random.default_rng(0).normal(size=n)
-    objective: Any = SimpleNamespace(value_and_gradient=evaluate)
-    found, history = minimise(objective, start, "l-bfgs", tol, max_iter, told)
+    found, history = minimise(evaluate, start, tol, max_iter, told)
     if X is not None and x.shape[-1]:
         mirrored = np.append(-found.x[: x.shape[-1]], found.x[x.shape[-1] :])
-        other = minimise(objective, mirrored, "l-bfgs", tol, max_iter, told)
+        other = minimise(evaluate, mirrored, tol, max_iter, told)
         found, history = other if other[0].fun < found.fun else (found, history)
     coef = found.x[: x.shape[-1]]
     likelihood = 0.5 * l2 * float(coef @ coef) - evaluate(found.x)[0]

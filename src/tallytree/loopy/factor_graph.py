@@ -616,7 +616,7 @@ def factor(
         )
     if not (isinstance(value, np.ndarray) and value.dtype == np.float64 and not value.flags.writeable):
         called = f"The table of group {number}"
-        value = checks.real_array("potential", value, axis="counts", label=called)[0].copy()
+        value = checks.real_array(called, value, "counts")[0].copy()
     table = _checked(value, size, number)
     return table, table, None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from .. import checks, display
 from ..arrays import FloatArray
+from ..checks import configurations
 from ..errors import ParameterError
 from ..memo import cached
 from ..potentials import exactly
@@ -364,13 +364,10 @@ class ChainModel(ChainAnswers):
         >>> chain.condition({0: 0}).marginals[:, 1]
         array([0. , 0.5, 0.5])
         """
-        checks.instance("evidence", evidence, Mapping, " {position: label}, such as {3: 1}")
+        positions, tables = configurations.evidence(evidence, self.n_positions, self.n_labels)
         unary = np.array(self._unary)
-        for position, label in evidence.items():
-            t = checks.integer("evidence", position, 0, self.n_positions - 1, "the last position")
-            k = checks.integer("evidence", label, 0, self.n_labels - 1, "the last label")
-            others = np.arange(self.n_labels) != k
-            unary[..., t, others] = -math.inf
+        for t, table in zip(positions.tolist(), tables):
+            unary[..., t, :] += table
         return self._with(unary=unary)
 
     def condition_count(self, group: int | None, count: int) -> ChainModel:

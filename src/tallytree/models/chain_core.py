@@ -267,7 +267,7 @@ class ChainCore(Model):
 
 def unary_weights(value: Any) -> tuple[Float64, np.dtype[Any]]:
     """Log-weights (..., T, K), and the dtype in which vectors are returned."""
-    _, dtype = checks.real_array("log_unary", value, axis="labels")
+    _, dtype = checks.real_array("log_unary", value, "labels")
     return log_values("log_unary", value), dtype
 
 
@@ -312,7 +312,7 @@ def count_potential(value: Any) -> Any:
             "`counts` must be one potential, or a list of which every entry is a Group, such as "
             f"[Group(range(3), exactly(1))]; {checks.describe(value)} arrived. Wrap each potential in a Group."
         )
-    array, _ = checks.real_array("counts", value, axis="counts")
+    array, _ = checks.real_array("counts", value, "counts")
     return np.array(array)
 
 

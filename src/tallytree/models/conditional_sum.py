@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from tallytree import checks
-from tallytree.checks.sums import real_array
 from tallytree.engine.law import smaller_side
 from tallytree.engine.log_sums import log_sum
 from tallytree.engine.pmf.events import Lattice
@@ -25,6 +24,8 @@ from ..arrays import Float64, Ints, Size, frozen
 
 if TYPE_CHECKING:
     from tallytree.models.poisson_binomial import PoissonBinomial
+
+_WHOLE_SUMS = checks.Entries("integers, as every sum is one", -np.inf, np.inf, whole=True)
 
 
 class ConditionalPoissonBinomial(FrozenDistribution):
@@ -428,11 +429,9 @@ def event_bounds(
 
 
 def _numbers(name: str, value: ArrayLike, batch: tuple[int, ...], whole: bool) -> Float64:
-    array = real_array(name, value, least_axes=0)
-    if whole and np.any(array != np.floor(array)):
-        raise ParameterError(f"`{name}` must hold integers, as every sum is one; {value!r} arrived.")
-    checks.broadcast(batch, [(f"`{name}`", array.shape)], grow=False)
-    return array
+    found = checks.array(name, value, (...,), _WHOLE_SUMS if whole else checks.NUMBERS, copy=True)
+    checks.broadcast(batch, [(f"`{name}`", found.shape)], grow=False)
+    return found
 
 
 def _event_text(low: Float64, high: Float64) -> str:

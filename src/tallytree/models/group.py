@@ -66,15 +66,10 @@ def read_groups(groups: Any, n: int) -> tuple[CountTree, Sequence[Any]]:
         return CountTree.from_groups([g.members for g in groups], n), [g.potential for g in groups]
     if isinstance(groups, (list, tuple)):
         _refuse_loose_entries(groups, n)
-    if isinstance(groups, CountTree):
-        raise ParameterError(
-            "`groups` must be a potential or a list of Group; a CountTree arrived. "
-            "Use `CountModel.from_tree(tree, logits, tables)`."
-        )
-    if isinstance(groups, (Mapping, set, frozenset)):
+    if isinstance(groups, (CountTree, Mapping, set, frozenset)):
         raise ParameterError(
             "`groups` must be a potential or a list of Group, such as [Group([0, 1], exactly(1))]; "
-            f"{checks.describe(groups)} arrived."
+            f"{checks.describe(groups)} arrived. A CountTree goes to `CountModel.from_tree(tree, logits, tables)`."
         )
     return CountTree.flat(n), [groups]
 
@@ -83,25 +78,15 @@ def _refuse_loose_entries(groups: Sequence[Any], n: int) -> None:
     """Refuse lists that hold anything but groups or the numbers of one log-table."""
     if groups and isinstance(groups[0], (int, float, np.number)):
         return  # a table, perhaps a long one; its numbers are checked where it is used
+    mixed = any(isinstance(entry, Group) for entry in groups)
     for i, entry in enumerate(groups):
-        if isinstance(entry, (Potential, str)) or entry is None or callable(entry):
-            said = checks.describe(entry) if isinstance(entry, Potential) else "potential"
-            raise ParameterError(
-                f"Every entry of a list must be a Group, which says whom the potential is about; entry {i} of `groups` "
-                f"is {checks.describe(entry)}. Write "
-                f"Group(members, {said}), with members=None for all variables; a single potential over all variables "
-                "needs no list."
-            )
-        pair = isinstance(entry, (list, tuple)) and any(isinstance(part, Potential) for part in entry)
-        short = isinstance(entry, (list, tuple)) and len(entry) != n + 1
-        if pair or short or isinstance(entry, (range, slice, set, frozenset, Mapping)):
-            raise ParameterError(
-                f"Every entry of a list must be a Group; entry {i} of `groups` is {checks.describe(entry)}. "
-                "Write Group(members, potential), such as "
-                "Group([0, 1], exactly(1)); rows of one log-table for a batch of models need "
-                f"{n + 1} numbers each, log f(0), ..., log f({n})."
-            )
-    if any(isinstance(entry, Group) for entry in groups):
+        row = isinstance(entry, (list, tuple)) and len(entry) == n + 1
+        row = row and not any(isinstance(part, Potential) for part in entry)
+        if isinstance(entry, Group) or (not mixed and (row or hasattr(entry, "dtype"))):
+            continue
+        said = checks.describe(entry) if isinstance(entry, Potential) else "potential"
         raise ParameterError(
-            "`groups` mixes Group objects with other values. Wrap every entry: Group(members, potential)."
+            f"Every entry of a list must be a Group; entry {i} of `groups` is {checks.describe(entry)}. Write "
+            f"Group(members, {said}), with members=None for all variables; rows of one log-table for a batch of models "
+            f"need {n + 1} numbers each, log f(0), ..., log f({n})."
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,10 +51,11 @@ class Parameters(Caching):
     batch_shape: tuple[int, ...]
     own_constant: Any
 
-    def _changed(
-        self, logits: NDArray[np.floating[Any]], dtype: np.dtype[Any], batch_shape: Any
-    ) -> Parameters:
-        return replace(self, logits=logits, dtype=dtype, batch_shape=batch_shape)
+    def _changed(self, **numbers: Any) -> Parameters:
+        """The same with other log-odds; what follows from them is forgotten."""
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__getstate__(), **numbers)
+        return new
 
     @cached
     def _replaced(self) -> Parameters | None:
@@ -228,11 +229,6 @@ def collect(
         own_constant = np.broadcast_to(own_constant, batch_shape).reshape(-1)
         potentials, tables = [], []
     else:
-        if len(potentials) != family.n_groups:
-            raise ParameterError(
-                f"`tables` must have one entry per group of the tree, {family.n_groups} in all; "
-                f"{len(potentials)} arrived."
-            )
         single = family.n_groups == 1
         checked = [_group_table(p, family.group_size(g), g, single) for g, p in enumerate(potentials)]
         potentials, tables = [c[0] for c in checked], [c[1] for c in checked]
@@ -281,11 +277,9 @@ def with_logits(old: Parameters, logits: Float64, dtype: np.dtype[Any]) -> Param
         batch_shape = checks.broadcast(batch_shape, [("The tables", old.tables_batch)])
     copies, extremes = frozen_copies([logits])
     kept = checked_logits(copies[0], extremes, dtype)
-    new = old._changed(kept, dtype, batch_shape)
-    new.logits_unmasked, new.tables_unmasked = (
-        extremes is not None and masks.absent_between(*extremes[-1]),
-        old._without_masked_tables(),
-    )
+    new = old._changed(logits=kept, dtype=dtype, batch_shape=batch_shape)
+    new.logits_unmasked = extremes is not None and masks.absent_between(*extremes[-1])
+    new.tables_unmasked = old._without_masked_tables()
     packed = old.__dict__.get("packed")
     near = old._replaced is None and new._replaced is None
     if packed is not None and near and (len(packed) == 1 or batch_shape == old.batch_shape):
@@ -367,7 +361,7 @@ def unpack(tree: CountTree, tables: Any) -> list[Any]:
             "`tables` must be a list with one potential, log-table or None per group, or one packed array; "
             f"{checks.describe(tables)} arrived."
         )
-    if len(tables) != tree.family.n_groups and tree.n_variables:
+    if len(tables) != tree.family.n_groups and (tree.n_variables or len(tables) != 1):
         raise ParameterError(
             f"`tables` must have one entry per group of the tree, {tree.family.n_groups} in all; {len(tables)} "
             "arrived. Write None for a group that has none."
@@ -385,25 +379,10 @@ def pack(tables: Sequence[Any], shape: tuple[int, ...] = ()) -> Float64:
 class PackedParameters(Parameters):
     """Parameters whose tables arrived in one array (..., T), group after group; tables of their own are views of it."""
 
-    def __init__(
-        self,
-        tree: CountTree,
-        logits: NDArray[np.floating[Any]],
-        dtype: np.dtype[Any],
-        given: Float64,
-        batch_shape: tuple[int, ...],
-    ) -> None:
-        self.tree = tree
-        self.logits = logits
-        self.dtype = dtype
+    def __init__(self, given: Float64, **numbers: Any) -> None:
         self.given = given
-        self.batch_shape = batch_shape
         self.own_constant = 0.0
-
-    def _changed(
-        self, logits: NDArray[np.floating[Any]], dtype: np.dtype[Any], batch_shape: Any
-    ) -> Parameters:
-        return PackedParameters(self.tree, logits, dtype, self.given, batch_shape)
+        self.__dict__.update(numbers)
 
     def _without_masked_tables(self) -> bool:
         return self.tables_unmasked or masks.absent(self.given)
@@ -447,7 +426,7 @@ def _collect_packed(
     tree: CountTree, logits: Float64, dtype: np.dtype[Any], tables: NDArray[Any]
 ) -> Parameters:
     check_packed_length(tree, tables)
-    array, _ = checks.real_array("tables", tables, axis="counts")
+    array, _ = checks.real_array("tables", tables, "counts")
     copies, extremes = frozen_copies([array, logits])
     given = copies[0]
     largest = extremes[0][1] if extremes is not None else float(given.max(initial=-math.inf))
@@ -455,7 +434,8 @@ def _collect_packed(
         for g, table in enumerate(np.split(given, tree.family.group_offset[1:-1], axis=-1)):
             checks.log_table(table, tree.group_size(g), name=table_name(g, tree.family.n_groups == 1))
     batch_shape = checks.broadcast(logits.shape[:-1], [("`tables`", given.shape[:-1])])
-    return PackedParameters(tree, checked_logits(copies[1], extremes, dtype), dtype, given, batch_shape)
+    kept = checked_logits(copies[1], extremes, dtype)
+    return PackedParameters(given, tree=tree, logits=kept, dtype=dtype, batch_shape=batch_shape)
 
 
 _DOUBLE = np.dtype(np.float64)
