@@ -124,9 +124,12 @@ def small() -> tt.assignment:
         (lambda: tt.assignment(np.zeros((2, 3)), forbidden=[[True], [False, True]]), "`forbidden` must"),
         (lambda: tt.assignment(sparse.csr_array(np.ones((2, 2)) * 1j)), "complex"),
         (lambda: tt.assignment(sparse.coo_array(np.array([1.0, 2.0]))), "matrix, rows by columns"),
-        (lambda: tt.assignment(np.zeros((2, 3)), rows="x"), "^`rows` must hold real numbers"),
-        (lambda: tt.assignment(np.zeros((2, 3)), rows=1.5), "^`rows` must have"),
-        (lambda: tt.assignment(np.zeros((2, 3)), rows=[[0, 0], [0]]), "^`rows` must be a rectangular"),
+        (lambda: tt.assignment(np.zeros((2, 3)), rows="x"), "^`rows` must be an array of real numbers"),
+        (lambda: tt.assignment(np.zeros((2, 3)), rows=1.5), "^`rows` must be an array of real numbers"),
+        (
+            lambda: tt.assignment(np.zeros((2, 3)), rows=[[0, 0], [0]]),
+            "^`rows` must be an array of real numbers",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_with_a_reason(make, text):

@@ -176,7 +176,10 @@ def test_arguments_of_distributions():
     for wrong in ("ab", jnp.zeros(2, complex), KEY, object()):
         refused(lambda wrong=wrong: numpyro.PoissonBinomial(wrong), "`logits` must hold real numbers")
         refused(lambda wrong=wrong: numpyro.PoissonBinomial(probs=wrong), "`probs` must hold real numbers")
-    refused(lambda: numpyro.PoissonBinomial(jnp.array([np.nan, 0.0])), "`logits` must not contain NaN")
+    refused(
+        lambda: numpyro.PoissonBinomial(jnp.array([np.nan, 0.0])),
+        "`logits` must be an array of log-odds; entry 0 is NaN",
+    )
     subset = numpyro.CountDistribution(ZEROS, tt.exactly(1), validate_args=False)
     count = numpyro.PoissonBinomial(ZEROS, validate_args=False)
     for law in (subset, count):

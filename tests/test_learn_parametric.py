@@ -189,7 +189,10 @@ def test_errors_say_what_to_do():
         (lambda: parametric(tt.noisy_or, p, t=Parameter("t", 1.0)), "`t` of `noisy_or` cannot be learned"),
         (lambda: parametric(tt.noisy_or, p, speed=1), "arguments of its factory"),
         (lambda: parametric(3, p), "`factory` must"),
-        (lambda: learn.fit(model, ALL, tables=parametric(wrong_shape, p)), "3 entries|4 entries"),
+        (
+            lambda: learn.fit(model, ALL, tables=parametric(wrong_shape, p)),
+            r"shape \(4,\); an array of shape \(3,\)",
+        ),
         (lambda: learn.fit(model, ALL, tables=["free", p, "free"]), "`tables` must be"),
     ):
         with pytest.raises(ParameterError, match=text):
