@@ -117,7 +117,7 @@ BAD = [
     ("all_or_none(1, truncation=0)", "`truncation`"),
     ("quadratic(float('nan'))", "nan arrived"),
     ("exponential_mixture([1, 2], [1])", "2 coefficients and 1 rates"),
-    ("exponential_mixture([], [])", "at least one"),
+    ("exponential_mixture([], [])", "other than 0"),
     ("exponential_mixture([0], [1])", "other than 0"),
     ("exponential_mixture(1, 2)", "list"),
     ("table([[0, 1]])", r"shape \(1, 2\)"),

@@ -129,7 +129,7 @@ def test_ragged_models_take_one_parameter_each():
     bags = tt.RaggedBatch(rows, tt.exactly([1, 2, 0]))
     for row, k, found in zip(rows, [1, 2, 0], bags.marginals):
         np.testing.assert_allclose(found, tt.CountModel(row, tt.exactly(k)).marginals, rtol=1e-12)
-    with pytest.raises(ParameterError, match=r"one for each of the 3; parameters of shape \(2,\)"):
+    with pytest.raises(ParameterError, match=r"batch shape \(2,\), which does not broadcast against \(3,\)"):
         tt.RaggedBatch(rows, tt.exactly([1, 2]))
 
 

@@ -51,10 +51,10 @@ def test_empty_batches_and_empty_models_are_answered():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([[0.0], [[1.0]]], tt.uniform()), "model 1 has shape"),
+        (([[0.0], [[1.0]]], tt.uniform()), "The log-odds of model 1 must be an array"),
         (([[0.0], [1.0]], [tt.uniform()]), "a list of 2"),
         (([[0.0], [1.0]], [np.zeros(2), np.zeros(5)]), "table of model 1 must have 2 entries"),
-        ((np.zeros(3), tt.uniform(), [1, 1]), r"add up to 2, but shape \(3,\) arrived"),
+        ((np.zeros(3), tt.uniform(), [1, 1]), r"shape \(2,\); an array of shape \(3,\)"),
         ((np.zeros(3), tt.uniform(), [1.5, 1.5]), "whole numbers of at least 0"),
     ],
 )

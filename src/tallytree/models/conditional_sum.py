@@ -336,19 +336,12 @@ class ConditionalPoissonBinomial(FrozenDistribution):
 
     # -- the table ---------------------------------------------------------------------------------------------
 
-    def _log_tail(self, cells: Ints, log_edge: Float64) -> Float64:
-        """Log E[f | event] (B,) alone."""
-        low, high = self._ends
-        weight = Weight(np.maximum(cells, low), high, np.where(cells >= low, log_edge, 0.0))
-        return expectation(self._of._events, weight, outcomes=False).log_mean - self._log_event
-
-    def _tail_shares(self, cells: Ints, log_edge: Float64) -> tuple[Float64, Float64]:
+    def _tail_shares(self, cells: Ints, log_edge: Float64, *, shares: bool = True) -> tuple[Float64, Float64]:
         """Log E[f | event] (B,) and E[value of event i | f, event] (B, n), as `PoissonBinomial._tail_shares`."""
         low, high = self._ends
-        edge = np.where(cells >= low, log_edge, 0.0)
-        found = expectation(self._of._events, Weight(np.maximum(cells, low), high, edge), outcomes=True)
-        assert found.log_outcomes is not None
-        return found.log_mean - self._log_event, self._of._value_means(found.log_outcomes)
+        f = Weight(np.maximum(cells, low), high, np.where(cells >= low, log_edge, 0.0))
+        log_mean, values = self._of._expected_values(f, shares)
+        return log_mean - self._log_event, values
 
     @property
     def _lattice(self) -> Lattice:

@@ -376,28 +376,11 @@ def _tables(log_tables: Any, coupling: Any, n_edges: int) -> Float64:
     given = checks.array(name, log_tables if coupling is None else coupling, (...,), checks.LOGS, hint=hint)
     values = np.atleast_1d(given)
     if coupling is None and values.ndim >= 2 and values.shape[-2:] == (2, 2):
-        if values.ndim == 2:
-            values = np.broadcast_to(values, (n_edges, 2, 2))
-        if values.shape[-3] == 1 and n_edges != 1:
-            values = np.broadcast_to(values, (*values.shape[:-3], n_edges, 2, 2))
-        if values.shape[-3] != n_edges:
-            raise ParameterError(
-                f"`log_tables` must have shape (..., {n_edges}, 2, 2), one table per edge; "
-                f"shape {values.shape} arrived."
-            )
-        return np.array(values)
-    if np.isneginf(values).any():
-        raise ParameterError(
-            "Couplings must be finite. Use 2 x 2 `log_tables` with -inf for impossible pairs."
-        )
-    if values.shape[-1] not in (1, n_edges):
-        raise ParameterError(
-            f"`{name}` must hold one coupling per edge, {n_edges} in all, a single one, or tables of shape "
-            f"(..., {n_edges}, 2, 2); shape {given.shape} arrived."
-        )
-    values = np.broadcast_to(values, (*values.shape[:-1], n_edges))
+        return np.array(checks.spread(name, values, (*values.shape[:-3], n_edges, 2, 2)))
+    finite = checks.array(name, values, (...,), checks.REALS, hint=hint)
+    each = checks.spread(name, finite, (*values.shape[:-1], n_edges))
     signs = np.array([[1.0, -1.0], [-1.0, 1.0]])
-    return np.asarray(values[..., None, None] * signs)
+    return np.asarray(each[..., None, None] * signs)
 
 
 def check_members(forest: Any, n: int) -> Forest:

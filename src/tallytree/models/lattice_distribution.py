@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..arrays import Float64, frozen
+from ..arrays import Bools, Float64, Ints, frozen
 from ..checks.sums import real_array
 from ..engine.law import least_reached, log_tails, most_left
 from ..engine.pmf.events import Lattice
@@ -91,18 +92,23 @@ class LatticeDistribution(ABC):
         self, table: Float64, name: str, k: ArrayLike, before: float, after: float, between: float | None
     ) -> Float64:
         """Read ``table`` at ``k``; ``between`` is the answer off the lattice, None to round down."""
-        x = real_array(name, k, least_axes=0)
-        shape = checks.broadcast(self.batch_shape, [(f"`{name}`", x.shape)])
-        x = np.broadcast_to(x, shape)
-        rows = np.broadcast_to(np.arange(table.shape[0]).reshape(self.batch_shape), shape)
-        place = self._lattice.place(x)
+        cells, rows, on_cell = self._points(name, k)
         last = table.shape[1] - 1
-        index = np.clip(np.floor(place), -1, last + 1).astype(np.int64)
-        out = table[rows, np.clip(index, 0, last)]
-        out = np.where(index < 0, before, np.where(index > last, after, out))
-        if between is not None:
-            out = np.where(place == np.floor(place), out, between)
-        return np.asarray(out)
+        out = table[rows, np.clip(cells, 0, last)]
+        out = np.where(cells < 0, before, np.where(cells > last, after, out))
+        return np.asarray(out if between is None else np.where(on_cell, out, between))
+
+    def _points(self, name: str, x: ArrayLike) -> tuple[Ints, Ints, Bools]:
+        """Cells of points, rounded down to -1 .. size; the members of the batch they are about; who is on a cell."""
+        points = real_array(name, x, least_axes=0)
+        shape = checks.broadcast(self.batch_shape, [(f"`{name}`", points.shape)])
+        place = self._lattice.place(np.broadcast_to(points, shape))
+        cells = np.clip(np.floor(place), -1, self._lattice.size).astype(np.int64)
+        return cells, self._members(shape), place == np.floor(place)
+
+    def _members(self, shape: tuple[int, ...]) -> Ints:
+        """Numbers of the members of the batch, of a shape that they broadcast to."""
+        return np.broadcast_to(np.arange(math.prod(self.batch_shape)).reshape(self.batch_shape), shape)
 
     # -- probabilities of values and of the two sides of one ---------------------------------------------------
 
@@ -309,31 +315,43 @@ class LatticeDistribution(ABC):
         """
         level = checks.array("q", q, (...,), checks.PROBABILITIES)
         shape = checks.broadcast(self.batch_shape, [("`q`", level.shape)])
-        level = np.broadcast_to(level, shape)
-        if self._is_long:
-            return self._long_quantile(level, side, shape)
+        level, rows = np.broadcast_to(level, shape), self._members(shape)
+        find = self._cells_without_table if self._is_long else self._cells_of_table
+        low, high = (np.broadcast_to(end, shape) for end in self._bounds)
+        found = np.clip(self._lattice.value(find(level, rows, side)), low, high)
+        before = low - (self._lattice.step or 1)
+        return np.asarray(np.where(level == float(side), before, np.where(level == 1.0 - side, high, found)))
+
+    def _cells_of_table(self, level: Float64, rows: Ints, side: int) -> Ints:
         n = self.n
         small = np.minimum(level, 1.0 - level)
         upper = (level > 0.5) != (side == 1)
         # beside 1 a level has an absolute rounding, which the small tail that is looked at would notice
         beside = np.where(level > 0.5, 2.0**-54, 0.0)
         near = np.where(upper, -most_left(small, n) - beside, least_reached(small, n) - beside).ravel()
-        rows = np.broadcast_to(np.arange(len(self._tails[0])).reshape(self.batch_shape), shape)
         exact = (-level if side else level).ravel()
         # every member of the batch has two rising sequences: its cdf and its negative sf
         case = 2 * rows + upper
         order = np.argsort(case, axis=None, kind="stable")
         ends = np.searchsorted(case.ravel()[order], np.arange(2 * len(self._tails[0]) + 1))
-        index = np.zeros(shape, dtype=np.int64)
+        cells = np.zeros(level.shape, dtype=np.int64)
         for c in range(len(ends) - 1):
             here = order[ends[c] : ends[c + 1]]
             rising = self._tails[0][c // 2], -self._tails[1][c // 2]
             reached = np.searchsorted(rising[side], exact[here]), np.searchsorted(rising[c % 2], near[here])
-            index.flat[here] = np.minimum(*reached)
-        low, high = (np.broadcast_to(end, shape) for end in self._bounds)
-        found = np.clip(self._lattice.value(index), low, high)
-        before = low - (self._lattice.step or 1)
-        return np.asarray(np.where(level == float(side), before, np.where(level == 1.0 - side, high, found)))
+            cells.flat[here] = np.minimum(*reached)
+        return cells
+
+    def _cells_without_table(self, level: Float64, rows: Ints, side: int) -> Ints:
+        cells = np.zeros(level.shape, np.int64)
+        for at in np.ndindex(*level.shape):
+            q = float(level[at])
+            if q in (0.0, 1.0):
+                continue
+            upper = (q > 0.5) != (side == 1)
+            rounding = (2.0**-54 if upper else -(2.0**-54)) if q > 0.5 else 0.0
+            cells[at] = self._cell_of_tail(int(rows[at]), max(min(q, 1.0 - q) + rounding, 5e-324), upper)
+        return cells
 
     @property
     def _is_long(self) -> bool:
@@ -343,23 +361,6 @@ class LatticeDistribution(ABC):
     def _cell_of_tail(self, row: int, level: float, upper: bool) -> int:
         """First cell with P(X <= v) >= level, or P(X > v) <= level if `upper`, without the table."""
         raise NotImplementedError
-
-    def _long_quantile(self, level: Float64, side: int, shape: tuple[int, ...]) -> Any:
-        low, high = (np.broadcast_to(end, shape) for end in self._bounds)
-        rows = np.broadcast_to(
-            np.arange(int(np.prod(self.batch_shape, dtype=np.int64))).reshape(self.batch_shape), shape
-        )
-        before, out = low - (self._lattice.step or 1), np.empty(shape, np.asarray(low).dtype)
-        for at in np.ndindex(*shape):
-            q = float(level[at])
-            if q in (0.0, 1.0):
-                out[at] = before[at] if q == float(side) else high[at]
-                continue
-            upper = (q > 0.5) != (side == 1)
-            rounding = (2.0**-54 if upper else -(2.0**-54)) if q > 0.5 else 0.0
-            cell = self._cell_of_tail(int(rows[at]), max(min(q, 1.0 - q) + rounding, 5e-324), upper)
-            out[at] = min(max(self._lattice.value(cell), low[at]), high[at])
-        return out
 
     def ppf(self, q: ArrayLike) -> Any:
         """Smallest k with ``cdf(k) >= q``; as in `scipy.stats`, ppf(0) is one below the support.

@@ -103,7 +103,9 @@ class LinearModel(ArgumentModel):
         nu, self._dtype = checks.logits(logits)
         self.step = checks.real("step", step, 0.0, strict=True)
         self.logits: Float64 = np.array(nu, np.float64)
-        self.weights = _weights(weights, nu.shape[-1], self.step)
+        hint = " Give one per variable."
+        self.weights = checks.array("weights", weights, nu.shape[-1:], checks.REALS, hint=hint, copy=True)
+        check_sizes(self.weights, self.step)
         self._units = _units(self.weights, self.step)
         hidden = int(np.count_nonzero((self._units == 0) & (self.weights != 0.0)))
         if hidden:
@@ -115,7 +117,9 @@ class LinearModel(ArgumentModel):
         reach = int(np.abs(self._units).sum())
         low = int(self._units[self._units < 0].sum())
         self.values: Float64 = self.step * np.arange(low, low + reach + 1, dtype=np.float64)
-        self.log_f = _log_f(log_f, self.values)
+        table = log_f(self.values) if callable(log_f) else log_f
+        hint = " A function gets the array `values`."
+        self.log_f = checks.array("log_f", table, (..., len(self.values)), checks.LOGS, hint=hint, copy=True)
         checks.broadcast(nu.shape[:-1], [("`log_f`", self.log_f.shape[:-1])])
         frozen(self.logits, self.weights, self.values, self.log_f)
 
@@ -629,13 +633,6 @@ class _Total(TailRisk):
         return self._of._slack
 
 
-def _weights(weights: ArrayLike, n: int, step: float) -> Float64:
-    """One per variable; some of them large enough for the grid."""
-    found = checks.array("weights", weights, (n,), checks.REALS, hint=" Give one per variable.", copy=True)
-    check_sizes(found, step)
-    return found
-
-
 def _units(weights: Float64, step: float) -> Ints:
     """Weights in steps of the grid, which must be small enough."""
     with np.errstate(over="ignore"):
@@ -647,9 +644,3 @@ def _units(weights: Float64, step: float) -> Ints:
             "larger one."
         )
     return units.astype(np.int64)
-
-
-def _log_f(log_f: Any, values: Float64) -> Float64:
-    given = log_f(values) if callable(log_f) else log_f
-    hint = " A function gets the array `values`."
-    return checks.array("log_f", given, (..., len(values)), checks.LOGS, hint=hint, copy=True)

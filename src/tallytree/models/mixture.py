@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..arrays import Float64, Ints, Size, frozen
-from ..checks.sums import real_array
 from ..engine.law import log_side
 from ..engine.log_sums import log_sum
 from ..engine.pmf.events import Lattice
@@ -356,10 +355,9 @@ class SumMixture(TailRisk):
     def _few_logs(self, which: str, name: str, x: ArrayLike) -> Float64 | None:
         if not self._is_long:
             return None
-        place = self._lattice.place(real_array(name, x, least_axes=0))
-        cells = np.clip(np.floor(place), -1, self._lattice.size).astype(np.int64)
+        cells, _, on_cell = self._points(name, x)
         found = np.array([self._mixed(which, int(k)) for k in cells.ravel()]).reshape(cells.shape)
-        return np.where(place == np.floor(place), found, -np.inf) if which == "at" else found
+        return np.where(on_cell, found, -np.inf) if which == "at" else found
 
     def _mixed(self, which: str, cell: int) -> float:
         """Log P(X = cell), P(X <= cell) or P(X > cell) in the mixture."""
@@ -425,10 +423,9 @@ class SumMixture(TailRisk):
 
     def _contributions(self, cells: Ints, log_edge: Float64) -> Float64:
         count = len(self._share)
+        each = np.repeat(cells, count), np.repeat(log_edge, count)
         with np.errstate(divide="ignore"):
-            logs = np.log(self._share) + self._of._log_tail(
-                np.repeat(cells, count), np.repeat(log_edge, count)
-            )
+            logs = np.log(self._share) + self._of._tail_shares(*each, shares=False)[0]
         share = np.exp(logs - log_sum(logs))
         kept = np.flatnonzero(share > _NEVER)  # calm scenarios have no part in a crisis
         _, values = self._of._member(kept)._tail_shares(

@@ -322,7 +322,7 @@ class PoissonBinomial(TailRisk):
     def _few_logs(self, which: str, name: str, x: ArrayLike) -> Float64 | None:
         """Without a table: windows of a long weighted sum, or one inference per point if points of a count are few."""
         if self._is_long:
-            return self._at_points(which, real_array(name, x, least_axes=0), name)
+            return self._at_points(which, name, x)
         known = "_log_table" in self.__dict__ or self._method != "auto"
         if known or self._weights is not None or self.batch_shape or self.n <= SHORTEST:
             return None
@@ -331,16 +331,13 @@ class PoissonBinomial(TailRisk):
             return None
         return log_probabilities(self._nu, float(self._p.sum()), which, points)
 
-    def _at_points(self, which: str, x: Float64, name: str) -> Float64:
-        shape = checks.broadcast(self.batch_shape, [(f"`{name}`", x.shape)])
-        place = self._lattice.place(np.broadcast_to(x, shape))
-        cells = np.clip(np.floor(place), -1, self._lattice.size).astype(np.int64)
-        rows = np.broadcast_to(np.arange(len(self._laws)).reshape(self.batch_shape), shape)
-        out = np.empty(shape)
+    def _at_points(self, which: str, name: str, x: ArrayLike) -> Float64:
+        cells, rows, on_cell = self._points(name, x)
+        out = np.empty(cells.shape)
         for row, law in enumerate(self._laws):
             here = rows == row
             out[here] = law.ask("at", cells[here]) if which == "at" else law.side(which, cells[here])
-        return np.where(place == np.floor(place), out, -np.inf) if which == "at" else out
+        return np.where(on_cell, out, -np.inf) if which == "at" else out
 
     def _cell_of_tail(self, row: int, level: float, upper: bool) -> int:
         return self._laws[row].quantile(level, upper)
@@ -537,18 +534,15 @@ class PoissonBinomial(TailRisk):
         kind, given = self._given
         return _rebuild(kind, given[index], self._weights, self._grid_step, self._method)
 
-    def _log_tail(self, cells: Ints, log_edge: Float64) -> Float64:
-        """Log E[f] (B,) alone."""
-        weight = Weight(cells, np.full(len(cells), self._events.most), log_edge)
-        return expectation(self._events, weight, outcomes=False).log_mean
-
-    def _tail_shares(self, cells: Ints, log_edge: Float64) -> tuple[Float64, Float64]:
+    def _tail_shares(self, cells: Ints, log_edge: Float64, *, shares: bool = True) -> tuple[Float64, Float64]:
         """Log E[f] (B,) and E[value of event i | f] (B, n), f being 1 above the cells and ``exp(log_edge)`` at them."""
-        found = expectation(
-            self._events, Weight(cells, np.full(len(cells), self._events.most), log_edge), outcomes=True
-        )
-        assert found.log_outcomes is not None
-        return found.log_mean, self._value_means(found.log_outcomes)
+        return self._expected_values(Weight(cells, np.full(len(cells), self._events.most), log_edge), shares)
+
+    def _expected_values(self, f: Weight, shares: bool) -> tuple[Float64, Float64]:
+        """The same for any f; without `shares` the second is empty."""
+        found = expectation(self._events, f, outcomes=shares)
+        log_outcomes = found.log_outcomes
+        return found.log_mean, np.zeros(0) if log_outcomes is None else self._value_means(log_outcomes)
 
     def _value_means(self, log_outcomes: Float64) -> Float64:
         """Mean value of every event (B, n), from log-probabilities of its outcomes."""

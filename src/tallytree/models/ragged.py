@@ -430,9 +430,6 @@ class RaggedBatch(Value, Sequence[CountModel]):
         i = range(len(self))[index]
         return CountModel(self._logits[self._offsets[i] : self._offsets[i + 1]], self._potentials[i])
 
-    def __iter__(self) -> Iterator[CountModel]:
-        return (self[i] for i in range(len(self)))
-
     def __repr__(self) -> str:
         return f"RaggedBatch({len(self)} models, {len(self._logits)} variables)"
 
@@ -459,11 +456,7 @@ def potential_of_each(potentials: Any, sizes: NDArray[np.int64]) -> list[Any]:
     if isinstance(potentials, Potential) or potentials is None or callable(potentials):
         potential = as_potential(potentials)
         shape = potential.batch_shape
-        if shape not in ((), (1,), (count,)):
-            raise ParameterError(
-                f"`potentials` must have one parameter for all models or one for each of the {count}; parameters of "
-                f"shape {shape} arrived."
-            )
+        checks.broadcast((count,), [("`potentials`", shape)], grow=False)
         return [potential._member((i,)) for i in range(count)] if shape else [potential] * count
     whole = isinstance(potentials, (int, np.integer))
     hint = f" For a fixed count use exactly({potentials})." if whole else ""
@@ -485,23 +478,16 @@ def flattened(logits: Any, sizes: ArrayLike | None) -> tuple[FloatArray, NDArray
         parts = []
         for i, entry in enumerate(entries):
             part, kind = checks.logits(entry)
-            if part.ndim != 1:
-                raise ParameterError(
-                    f"`logits` must hold one 1-D array per model; model {i} has shape {part.shape}."
-                )
-            parts.append((part, kind))
+            parts.append((checks.array(f"The log-odds of model {i}", part, ("n",), checks.NUMBERS), kind))
         lengths = np.array([len(part) for part, _ in parts], np.int64)
         single = bool(parts) and all(kind == np.float32 for _, kind in parts)
         dtype = np.dtype(np.float32 if single else np.float64)
         values = np.concatenate([np.empty(0), *[part for part, _ in parts]])
     else:
-        values, dtype = checks.logits(logits)
+        given, dtype = checks.logits(logits)
         lengths = checks.array("sizes", sizes, ("N",), checks.WHOLE)
-        if values.shape != (int(lengths.sum()),):
-            raise ParameterError(
-                f"`logits` must be one-dimensional, one number per variable; `sizes` add up to {int(lengths.sum())}, "
-                f"but shape {values.shape} arrived."
-            )
+        hint = " `sizes` add up to so many numbers, one per variable."
+        values = checks.array("logits", given, (int(lengths.sum()),), checks.NUMBERS, hint=hint)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return values.astype(dtype), offsets, dtype  # a copy: what users change later is not ours
 

@@ -23,7 +23,6 @@ from ..arrays import Float64, States, frozen
 from ..checks import configurations
 from ..engine.count.moments import weight_of_logits
 from ..engine.log_sums import softplus
-from ..errors import ParameterError
 from ..memo import cached
 from ..potentials import at_least, exactly
 from .base import ArgumentModel
@@ -287,8 +286,6 @@ def noisy_or_model(logits: ArrayLike, rates: ArrayLike, *, leak: ArrayLike = 0.0
 
 def _probabilities(name: str, value: ArrayLike, shape: tuple[int, ...] | None) -> Float64:
     array = checks.array(name, value, (..., *(("D",) if shape else ())), checks.PROBABILITIES, copy=True)
-    if shape is not None and array.shape[-1] not in (1, shape[-1]):
-        raise ParameterError(
-            f"`{name}` must hold one probability per variable, {shape[-1]} in all; shape {array.shape} arrived."
-        )
+    if shape is not None:
+        checks.spread(name, array, (*array.shape[:-1], shape[-1]))
     return frozen(array)

@@ -223,13 +223,8 @@ def one_of(counts: Any) -> Potential:
     >>> tt.one_of([3, 0])
     one_of([0, 3])
     """
-    try:
-        items = list(counts)
-    except TypeError:
-        raise ParameterError(
-            f"`counts` must be a sequence of integers; {counts!r} of type {type(counts).__name__} arrived. "
-            "For a single count use `exactly`."
-        ) from None
+    wanted, hint = "`counts` must be a sequence of integers", " For a single count use `exactly`."
+    items = checks.listed(counts, None, wanted, hint)
     if not items:
         raise ParameterError(
             "`counts` must list at least one count; none arrived. Use `uniform()` to allow all."

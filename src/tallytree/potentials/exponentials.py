@@ -171,7 +171,11 @@ def exponential_mixture(coefficients: npt.ArrayLike, rates: npt.ArrayLike) -> Po
     >>> np.exp(tt.exponential_mixture([1.0, -1.0], [1.0, 0.5]).log_table(3))
     array([0.   , 0.5  , 0.75 , 0.875])
     """
-    terms, bases = _reals(coefficients, "coefficients"), _reals(rates, "rates")
+    hint, given = " Wrap one number in a list.", {"coefficients": coefficients, "rates": rates}
+    terms, bases = (
+        tuple((checks.array(name, value, ("r",), REALS, hint=hint) + 0.0).tolist())
+        for name, value in given.items()
+    )
     _refuse_lengths(len(terms), len(bases))
     if not any(terms):
         raise ParameterError(
@@ -187,19 +191,6 @@ def _refuse_lengths(terms: int, bases: int) -> None:
             "`coefficients` and `rates` must have the same length, one rate per term; "
             f"{terms} coefficients and {bases} rates arrived. Give both for every term."
         )
-
-
-def _reals(values: Any, name: str) -> tuple[float, ...]:
-    try:
-        items = list(values)
-    except TypeError:
-        items = []
-    if not items or isinstance(values, str):
-        raise ParameterError(
-            f"`{name}` must be a sequence of at least one real number; {values!r} arrived. "
-            "Wrap one number in a list."
-        )
-    return tuple(checks.real(name, item) for item in items)
 
 
 class Uniform(Named):
