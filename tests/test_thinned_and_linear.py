@@ -181,7 +181,7 @@ def test_errors_say_what_to_do():
             "below .*entry 0 is NaN",
         ),
         (lambda: tt.noisy_or_model(np.zeros(2), [0.5, 1.5]), "`rates` must be an array of probabilities"),
-        (lambda: tt.noisy_or_model(np.zeros(3), [0.5, 0.5]), "one probability per variable, 3 in all"),
+        (lambda: tt.noisy_or_model(np.zeros(3), [0.5, 0.5]), r"`rates` must broadcast to shape \(3,\)"),
         (lambda: tt.noisy_or_model(np.zeros(2), [0.5, 0.5], leak=-0.1), "`leak`"),
         (lambda: tt.noisy_or_model(np.zeros(2), [0.5, 0.5], t=2), "`t` must be 0 or 1"),
     ):
