@@ -136,6 +136,16 @@ def test_formulas_that_mean_nothing_are_refused(formula, words):
         ConditionalLogit.from_formula(formula, table(7))
 
 
+def test_arguments_of_other_packages_are_answered_in_words():
+    data = {"case": [1, 0, 1, 0], "x": [1.0, 0.0, 0.5, 1.0], "set": [0, 0, 1, 1]}
+    with pytest.raises(ParameterError, match=r"`strata` arrived. Name the column of the strata in `groups`"):
+        ConditionalLogit.from_formula("case ~ x", data, strata="set")
+    with pytest.raises(ParameterError, match="`penalty` arrived"):
+        ConditionalLogit.from_formula("case ~ x + strata(set)", data, penalty=1.0)
+    with pytest.raises(ParameterError, match="Formulas are read by"):
+        ConditionalLogit().fit("case ~ x + strata(set)", data)
+
+
 def test_clusters_are_a_term_of_the_formula_too():
     frame = table(9).assign(clinic=lambda f: f["id"] // 7, year=lambda f: f["id"] % 2)
     fit = ConditionalLogit.from_formula("case ~ x + strata(id) + cluster(clinic, year)", frame)

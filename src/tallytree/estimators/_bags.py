@@ -81,6 +81,11 @@ def make_bags(groups: Any, n_rows: int, *, alone: bool, name: str = "groups") ->
 
 def columns_by_name(X: Any, **given: Any) -> tuple[Any, ...]:
     """A table without the columns that arguments name, and the arguments with these columns in place of names."""
+    if isinstance(X, str):
+        raise ParameterError(
+            f"`X` must be a table of numbers, one row per observation; the text {X!r} arrived. Formulas are read by "
+            "ConditionalLogit.from_formula(formula, data)."
+        )
     named = {name: value for name, value in given.items() if isinstance(value, str)}
     for name, value in named.items():
         if not hasattr(X, "columns") or value not in X.columns:

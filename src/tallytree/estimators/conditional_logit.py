@@ -365,6 +365,16 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
         >>> ConditionalLogit.from_formula("case ~ x + strata(set)", data).coef_.round(4)
         array([0.6931])
         """
+        unknown = sorted(set(parameters) - set(cls().get_params()))
+        if unknown:
+            hint = (
+                " Name the column of the strata in `groups`, or in the formula."
+                if "strata" in unknown
+                else ""
+            )
+            raise ParameterError(
+                f"`from_formula` takes the settings {sorted(cls().get_params())}; `{unknown[0]}` arrived.{hint}"
+            )
         table = table_of(data)
         strata = list(groups) if isinstance(groups, (list, tuple)) else [groups]
         for name in (*strata, sample_weight, cluster):
