@@ -251,7 +251,8 @@ class LinearModel(ArgumentModel):
         """
         checks.one_of("question", question, (*_OWN, *BRACKETED))
         if question in BRACKETED:
-            return self.total.bracket(question, *arguments)
+            ends: tuple[Any, Any] = self.total.bracket(question, *arguments)
+            return ends
         self._log_mean  # noqa: B018 - raises for an impossible model
         least, most = (
             expectation(self._events, weight_of_table(log_f), outcomes=question == "marginals")
