@@ -214,3 +214,37 @@ def test_work_in_quadratic_time_is_announced(monkeypatch):
     monkeypatch.setattr("tallytree.engine.forest.tangent._expectations", stop)
     with pytest.warns(tt.SlowWarning, match="pairs of counts"), pytest.raises(Enough):
         chain.hessian_vector_product(np.ones((n, 2)))
+
+
+# -- entropies ---------------------------------------------------------------------------------------------------
+
+
+def refuse(*_):
+    raise AssertionError("an entropy in quadratic time")
+
+
+@native_only
+@pytest.mark.parametrize("potential", [lambda n: tt.exactly(n // 3), lambda n: tt.between(n // 4, n // 3)])
+def test_masks_cost_entropies_no_quadratic_time(potential, monkeypatch):
+    """Far log-odds of states that are as good as impossible say nothing about the others."""
+    n, rng = 1000, np.random.default_rng(7)
+    theta, tables, off = rng.normal(size=n), rng.normal(size=(n - 1, 2, 2)), rng.random(n) < 0.5
+    excluded = path(np.where(off, -INF, theta), tables, potential(n)).entropy
+    monkeypatch.setattr("tallytree.engine.forest.entropy.entropy_by_parts", refuse)
+    assert path(np.where(off, -1e9, theta), tables, potential(n)).entropy == pytest.approx(
+        excluded, abs=1e-10 * (1.0 + excluded)
+    )
+    chain = tt.ChainModel(
+        np.stack([np.zeros(n), np.where(off, -1e9, theta)], -1), [[0.5, -0.5], [-0.2, 0.3]], potential(n)
+    )
+    twin = tt.ChainModel(
+        np.stack([np.zeros(n), np.where(off, -INF, theta)], -1), [[0.5, -0.5], [-0.2, 0.3]], potential(n)
+    )
+    assert chain.entropy == pytest.approx(twin.entropy, abs=1e-10 * (1.0 + twin.entropy))
+
+
+def test_the_entropy_of_a_path_that_is_decided_is_zero():
+    """Rounding of log Z at the size of the log-odds is no entropy: it was 5e-10."""
+    n, rng = 1000, np.random.default_rng(1000)
+    theta = 1e6 * rng.normal(size=n)
+    assert path(theta, 0.5 * rng.normal(size=(n - 1, 2, 2)), tt.exactly(n // 3)).entropy < 1e-10

@@ -1,8 +1,9 @@
 """Entropy of a forest with counts from its answers: log Z less the expected log-weight.
 
 Every table is first taken relative to its entry at the most probable outcome. That changes no probability, and where
-one configuration has nearly all of it, all terms are small and none cancels another. Models whose terms are so large
-that the errors of their probabilities show are summed by parts instead.
+one configuration has nearly all of it, all terms are small and none cancels another. Where the terms are so large that
+the errors of their probabilities show, states that are as good as impossible are excluded: their far log-odds, and what
+rounding these costs, say nothing about the others. What still shows is summed by parts instead.
 
 Entropies of clusters: an upward pass in which every weight carries the entropy of what it is the sum of.
 
@@ -26,7 +27,7 @@ from ..arithmetic import UNIT_ROUNDOFF, Carried
 from ..ladder import announce
 from ..log_sums import log_sum
 from ..problem import ForestProblem
-from .ladder import LOGS, infer, pairs_of_counts, tilted
+from .ladder import LOGS, infer, pairs_of_counts, relative_counts, tilted
 from .values import ForestValues
 
 
@@ -52,14 +53,50 @@ def entropy_by_parts(problem: ForestProblem) -> Float64:
 
 
 _ACCEPTED = 1e-9  # error of 1 + the entropy
+_IMPOSSIBLE = -60.0  # log-probability of a state without which no entropy changes by more than rounding
 
 
 def entropy(problem: ForestProblem, answer: Answer, log_counts: Float64) -> Float64:
     """In nats, (B,); `log_counts` (B, T) are the log-probabilities of the counts of the sets."""
-    batch = len(problem.log_leaf)
+    found, error = _from_expectations(problem, answer, log_counts)
+    doubtful = np.flatnonzero(error > _ACCEPTED * (1.0 + found))
+    if len(doubtful):
+        part = _without_impossible(problem.take(doubtful), answer.take(doubtful))
+        if part is not None:
+            again = infer(part)
+            found[doubtful], error[doubtful] = _from_expectations(
+                part, again, relative_counts(part, again.tilts)
+            )
+            doubtful = np.flatnonzero(error > _ACCEPTED * (1.0 + found))
+    if len(doubtful):
+        announce(pairs_of_counts(problem) * len(doubtful) / len(problem), LOGS, "An entropy")
+        found[doubtful] = entropy_by_parts(problem.take(doubtful))
+    return found
+
+
+def _without_impossible(problem: ForestProblem, answer: Answer) -> ForestProblem | None:
+    """The problem with states that are as good as impossible excluded; None if that changes nothing."""
+    belief = _log_beliefs(problem, answer)
+    certain = (answer.bound < 1.0)[:, None, None]
+    out = certain & (belief < _IMPOSSIBLE) & (problem.log_leaf > -math.inf)
+    if not out.any():
+        return None
+    return replace(problem, log_leaf=np.where(out, -math.inf, problem.log_leaf))
+
+
+def _log_beliefs(problem: ForestProblem, answer: Answer) -> Float64:
+    """Log-probabilities of the states of every vertex, (B, D, K)."""
     with np.errstate(invalid="ignore"):
         belief = problem.log_leaf + answer.messages
-        belief = belief - log_sum(belief, keepdims=True)
+        return belief - log_sum(belief, keepdims=True)
+
+
+def _from_expectations(
+    problem: ForestProblem, answer: Answer, log_counts: Float64
+) -> tuple[Float64, Float64]:
+    """``log Z - E[log weight]`` and what errors of probabilities, and of log Z, may do to it, (B,) each."""
+    batch = len(problem.log_leaf)
+    belief = _log_beliefs(problem, answer)
     # Under the tilt that certified the answer the weights and the table rarely pull against one another.
     problem, _ = tilted(problem, answer.tilts)
     answer = replace(answer, tilts=np.zeros_like(answer.tilts))
@@ -77,11 +114,7 @@ def entropy(problem: ForestProblem, answer: Answer, log_counts: Float64) -> Floa
     # Log Z of the relative tables is found anew: a difference would have lost its digits.
     shifted = replace(problem, log_leaf=leaf, log_edge=edge.reshape(wide.shape), tables=tables)
     found = np.asarray(np.maximum(infer(shifted, answer).log_mean - mean, 0.0))
-    doubtful = np.flatnonzero((answer.bound + 8 * UNIT_ROUNDOFF) * size > _ACCEPTED * (1.0 + found))
-    if len(doubtful):
-        announce(pairs_of_counts(problem) * len(doubtful) / len(problem), LOGS, "An entropy")
-        found[doubtful] = entropy_by_parts(problem.take(doubtful))
-    return found
+    return found, (answer.bound + 8 * UNIT_ROUNDOFF) * (1.0 + size)
 
 
 def _relative(log_weights: Float64, log_probs: Float64) -> tuple[Float64, Float64]:
