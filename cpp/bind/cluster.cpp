@@ -1,4 +1,4 @@
-// Python bindings of the passes over cluster programs: sums and best weights.
+// Python bindings of the passes over cluster programs, sums and best weights, and of rooted forests.
 #include <algorithm>
 #include <complex>
 

@@ -1,4 +1,4 @@
-// Python bindings of the flat solver.
+// Python bindings of the flat solver: solved rows, then its verbs one by one.
 #include <algorithm>
 #include <memory>
 #include <utility>

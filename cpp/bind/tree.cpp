@@ -1,4 +1,4 @@
-// Python bindings of the tree passes.
+// Python bindings of the tree passes, and of directional derivatives.
 #include <cstdint>
 #include <memory>
 #include <nanobind/stl/unique_ptr.h>

@@ -1,4 +1,6 @@
-// What the passes over clusters share: operands of a product, the edge between them, transforms or direct sums.
+// Sum-product over clusters in plain numbers: values, operands before results, then adjoints.
+//
+// What both share: operands of a product, the edge between them, transforms or direct sums.
 //
 // The terms of a product are convolutions of rows; the same terms give the adjoints, as correlations. Errors are kept by state:
 // `lost`, of any entry of a row; `cut`, the mass cut off its ends; `reach`, the largest adjoint of any count.

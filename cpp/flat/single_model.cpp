@@ -1,4 +1,6 @@
-// Direct tree for one small flat model: its variables are dealt out to the lanes of a register, every lane sums its own,
+// One flat model by itself, in plain numbers: by a direct tree, or along the chain of partial sums (at the end of the file).
+//
+// The direct tree of one small model: its variables are dealt out to the lanes of a register, every lane sums its own,
 // and the messages of the lanes are merged as plain vectors. The terms, and the reasons why they are accurate, are those
 // of direct.cpp.
 #include "base/convolve.hpp"

@@ -1,5 +1,5 @@
 // Pass 1 of the flat solver and of its derivatives: a stream of logits becomes a few dozen sums of deviations, alone or
-// also weighted by a direction.
+// also weighted by a direction; or, for sums of powers, products of factors (at the end of the file).
 #include "base/deviation.hpp"
 #include "flat/kernels.hpp"
 

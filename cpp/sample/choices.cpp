@@ -1,4 +1,5 @@
-// Random words, independent variables, and counts: from one message, or of two children given their parent's.
+// Random words, independent variables, and counts: from one message, or of two children given their parent's; and how
+// messages are convolved.
 #include "base/deviation.hpp"
 #include "base/kernels.hpp"
 #include "base/philox.hpp"

@@ -1,4 +1,6 @@
-// Upward linear pass: up_p = f_p . (up_l * up_r), with its record of what underflow and cut ends may have lost;
+// The linear pass in plain numbers, upwards and (from down_domain on) downwards.
+//
+// Upwards: up_p = f_p . (up_l * up_r), with its record of what underflow and cut ends may have lost;
 // and what a star asks about the messages of its children.
 #include "base/fft_merge.hpp"
 #include "tree/linear.hpp"

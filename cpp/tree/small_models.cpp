@@ -1,5 +1,7 @@
-// The way up a tree for up to one register of small models: one model per lane, direct convolutions, all counts. Messages
-// are plain (M is vec*) or carry their derivatives (Dual).
+// Up to one register of small models on one tree: the way up, on which everything else stands, messages and derivatives, the
+// counts of a root, and samples.
+//
+// The way up: one model per lane, direct convolutions, all counts. Messages are plain (M is vec*) or carry their derivatives (Dual).
 //
 // Messages are scaled by powers of two, so that their largest entry lies in [1, 2). Only positive terms are added; what
 // underflow may have taken is followed as one absolute error per message and lane ("lost", as its log2). A multiple of the
