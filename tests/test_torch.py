@@ -440,28 +440,3 @@ def test_structures_survive_copies_and_processes():
     again = pickle.loads(pickle.dumps(d))
     torch.testing.assert_close(again.mean, d.mean, rtol=0, atol=0)
     torch.testing.assert_close(copy.deepcopy(d).mean, d.mean, rtol=0, atol=0)
-
-
-def test_the_code_for_other_devices_agrees_with_the_engine():
-    from tallytree.torch import device
-
-    x, tables = doubles(3, 6).requires_grad_(), doubles(3, 7, seed=1)
-    found = []
-    for forced in (False, True):
-        x.grad = None
-        with device.everywhere() if forced else torch.enable_grad():
-            value = ttt.marginals(x, nested(None, None, tables))
-            value.square().sum().backward()
-        found.append((value.detach(), x.grad))
-    for engine, plain in zip(*found):
-        torch.testing.assert_close(engine, plain, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("function", [ttt.log_partition, ttt.marginals, ttt.count_log_probs])
-def test_nan_is_refused_in_the_code_for_devices_too(function):
-    from tallytree.torch import device
-
-    x = doubles(2, 4)
-    x[1, 2] = math.nan
-    with device.everywhere(), pytest.raises(tt.ParameterError, match="NaN"):
-        function(x, tt.exactly(2))

@@ -1,7 +1,6 @@
 """Answers on devices other than the CPU; on the CPU where a test asks for it.
 
-CUDA tensors go to the kernels of :mod:`.cuda`. Where those cannot run, everything is a derivative of the log Z of
-:mod:`.log_tree`, which never underflows: right, at O(D^2) per model.
+CUDA tensors go to the kernels of :mod:`.cuda`. Where those cannot run, the host answers, see :mod:`.ops`.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ import torch
 from torch import Tensor
 
 from ..memo import lru
-from . import host, log_tree
+from . import host
 from .structure import Structure
-from .tensors import refuse_impossible, refuse_nan
 
 _forced = False
 
@@ -35,24 +33,12 @@ def everywhere() -> Iterator[None]:
         _forced = before
 
 
-def serves(logits: Tensor) -> bool:
-    """Whether the answers come from here."""
-    return _forced or logits.device.type != "cpu"
-
-
 def sums(
     structure: Structure, logits: Tensor, tables: Tensor | None, marginals: bool, counts: bool, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See :mod:`.ops`."""
-    if has_kernels(logits):
-        log_z, found, probs, _ = _by_kernels("sums", structure, logits, tables, counts)
-    else:
-        log_z, found, probs = log_tree.statistics(structure, logits, tables)
-        if not bool(torch.isfinite(log_z).all()):
-            refuse_nan(logits, structure.packed_on(logits.device) if tables is None else tables)
-            refuse_impossible(log_z)
-    empty = logits.new_empty(*logits.shape[:-1], 0)
-    return log_z, found if marginals else empty, probs if counts else empty
+    log_z, found, probs, _ = _solved(structure, logits, tables, counts)
+    return log_z, found if marginals else logits.new_empty(*logits.shape[:-1], 0), probs
 
 
 def tangent(
@@ -65,19 +51,17 @@ def tangent(
     *_: Any,
 ) -> tuple[Tensor, Tensor]:
     """See :mod:`.ops`."""
-    if has_kernels(logits):
-        along = direction.expand(logits.shape).reshape(-1, logits.shape[-1]).contiguous()
-        push = None if table_direction is None else _packed_rows(table_direction, logits.shape[:-1])
-        _, moved, probs, _ = _by_kernels("tangent", structure, logits, tables, along, push, counts)
-    else:
-        pushed = logits.new_zeros(structure.n_cells) if table_direction is None else table_direction
-        moved, probs = log_tree.derivative(structure, logits, tables, (direction, pushed))
-    return moved, probs if counts else logits.new_empty(*logits.shape[:-1], 0)
+    along = direction.expand(logits.shape).reshape(-1, logits.shape[-1]).contiguous()
+    push = None if table_direction is None else _packed_rows(table_direction, logits.shape[:-1])
+    return _solved(structure, logits, tables, counts, along, push)[1:3]
 
 
 def count_log_probs(structure: Structure, logits: Tensor, tables: Tensor | None, group: int) -> Tensor:
     """See :mod:`.ops`."""
-    return _by_kernels("count_log_probs", structure, logits, tables, group)
+    from .cuda import ladder
+
+    found = ladder.count_log_probs(structure, *_rows(structure, logits, tables), group)
+    return found.reshape(*logits.shape[:-1], found.shape[-1])
 
 
 def draw(structure: Structure, logits: Tensor, tables: Tensor | None, seed: Tensor, count: int) -> Tensor:
@@ -124,8 +108,8 @@ def has_kernels(logits: Tensor) -> bool:
 
     Empty tensors have nothing for them to do.
     """
-    interpreted = logits.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
-    return serves(logits) and logits.numel() > 0 and (logits.is_cuda or interpreted) and _has_triton()
+    interpreted = _forced and logits.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+    return (logits.is_cuda or interpreted) and logits.numel() > 0 and _has_triton()
 
 
 @lru(1)
@@ -148,17 +132,9 @@ def _packed_rows(tables: Tensor, shape: torch.Size) -> Tensor:
     return tables.expand(*shape, tables.shape[-1]).reshape(math.prod(shape), tables.shape[-1]).contiguous()
 
 
-def _by_kernels(
-    verb: str, structure: Structure, logits: Tensor, tables: Tensor | None, *arguments: Any
-) -> Any:
+def _solved(structure: Structure, logits: Tensor, tables: Tensor | None, counts: bool, *motion: Any) -> Any:
     """What the kernels answer for rows, with the batch axes in the place of the rows."""
     from .cuda import ladder
 
-    found = getattr(ladder, verb)(structure, *_rows(structure, logits, tables), *arguments)
-    if isinstance(found, Tensor):
-        return _shaped(found, logits.shape[:-1])
-    return tuple(_shaped(part, logits.shape[:-1]) for part in found)
-
-
-def _shaped(rows: Tensor, shape: torch.Size) -> Tensor:
-    return rows.reshape((*shape, *rows.shape[1:]))
+    found = ladder.solve(structure, ladder.Asked(*_rows(structure, logits, tables), *motion), counts)
+    return tuple(part.reshape(*logits.shape[:-1], *part.shape[1:]) for part in found)

@@ -3,8 +3,8 @@
     up_p(c) = f_p(c) sum_i up_l(i) up_r(c - i)
 
 Every operation has derivatives of every order, so marginals, covariance products and third derivatives are those of
-this function. Logarithms know no underflow; the cost is O(D^2) per model. This is the rung that is always right on a
-device, and the source of the derivatives beyond the second everywhere.
+this function. Logarithms know no underflow; the cost is O(D^2) per model. This is the source of the derivatives beyond
+the second everywhere, and of covariance products on a device where nothing else is right.
 """
 
 from __future__ import annotations
@@ -22,19 +22,11 @@ from .structure import Structure
 Pair = tuple[Tensor, Tensor]
 
 
-def log_partition(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:
-    """Log Z, (*b,), of log-odds (*b, D) and packed log-tables (T,) or (*b, T); -inf for an impossible model."""
+def log_partition(structure: Structure, logits: Tensor, tables: Tensor) -> Tensor:
+    """Log Z, (*b,), of log-odds (*b, D) and packed log-tables (*b, T); -inf for an impossible model."""
     shape = logits.shape[:-1]
-    rows = logits.reshape(math.prod(shape), logits.shape[-1])
-    return _log_partition(structure, rows, packed_rows(structure, rows, tables)).reshape(shape)
-
-
-def packed_rows(structure: Structure, rows: Tensor, tables: Tensor | None) -> Tensor:
-    """Log-tables of the groups for every row, (B, T)."""
-    if tables is None:
-        tables = structure.packed.to(rows.device)
-    width = tables.shape[-1]
-    return tables.reshape(math.prod(tables.shape[:-1]), width).expand(len(rows), width)
+    rows = (x.reshape(math.prod(shape), x.shape[-1]) for x in (logits, tables))
+    return _log_partition(structure, *rows).reshape(shape)
 
 
 def _log_partition(structure: Structure, logits: Tensor, tables: Tensor) -> Tensor:
@@ -120,24 +112,13 @@ def _gather(storage: Tensor, cells: object) -> Tensor:
 # -- derivatives ---------------------------------------------------------------------------------------------------
 
 
-def statistics(structure: Structure, logits: Tensor, tables: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Log Z (*b,), marginals (*b, D) and the probabilities of the counts of all groups (*b, T)."""
-
-    def total(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        log_z = log_partition(structure, x, t)
-        return log_z.sum(), log_z
-
-    (marginals, counts), log_z = grad(total, argnums=(0, 1), has_aux=True)(*_point(structure, logits, tables))
-    sure = torch.where(logits == math.inf, 1.0, torch.where(logits == -math.inf, 0.0, marginals))
-    return log_z, sure, counts
-
-
 def derivative(structure: Structure, logits: Tensor, tables: Tensor | None, *directions: Pair) -> Pair:
     """The gradient, by log-odds and tables, of the derivative of log Z along all of the directions.
 
     One direction gives a product with the Hessian, two the third derivatives.
     """
-    point = _point(structure, logits, tables)
+    packed = structure.packed.to(logits.device) if tables is None else tables
+    point = logits.contiguous(), packed.expand(*logits.shape[:-1], packed.shape[-1]).contiguous()
 
     def along(function: Callable[..., Tensor], direction: Pair) -> Callable[..., Tensor]:
         # No movement where parameters are infinite: nothing depends on it.
@@ -159,9 +140,3 @@ def derivative(structure: Structure, logits: Tensor, tables: Tensor | None, *dir
         function = along(function, direction)  # type: ignore[assignment]
     found: Pair = grad(function, argnums=(0, 1))(*point)
     return found
-
-
-def _point(structure: Structure, logits: Tensor, tables: Tensor | None) -> Pair:
-    """Parameters with every row's own tables."""
-    packed = structure.packed.to(logits.device) if tables is None else tables
-    return logits.contiguous(), packed.expand(*logits.shape[:-1], packed.shape[-1]).contiguous()

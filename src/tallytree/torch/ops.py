@@ -74,9 +74,8 @@ def has_memory(value: Any) -> bool:
 
 
 def answer(verb: str, structure: Structure, logits: Tensor, *arguments: Any) -> Any:
-    """By the device, or by the host: models with edges, and what the kernels that are missing would answer."""
-    able = device.serves(logits) and not isinstance(structure, EdgedStructure)
-    if able and (device.has_kernels(logits) or verb in ("sums", "tangent")):
+    """By kernels on the device, or by the host, which serves models with edges, too."""
+    if device.has_kernels(logits) and not isinstance(structure, EdgedStructure):
         return getattr(device, verb)(structure, logits, *arguments)
     if logits.device.type == "cpu":
         return getattr(host, verb)(structure, logits, *arguments)

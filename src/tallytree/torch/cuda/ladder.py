@@ -45,24 +45,9 @@ class Asked(NamedTuple):
         return Asked(self.logits[places], tables, None if self.v is None else self.v[places], push)
 
 
-def sums(structure: Structure, logits: Tensor, tables: Tensor | None, counts: bool) -> Solved:
-    """Log Z (B,), marginals (B, D) and packed count probabilities of the groups (B, T)."""
-    return _climb(structure, Asked(logits, tables), counts, TOLERANCE)
-
-
-def tangent(
-    structure: Structure,
-    logits: Tensor,
-    tables: Tensor | None,
-    v: Tensor,
-    push: Tensor | None,
-    counts: bool,
-) -> Solved:
-    """Motion of marginals (B, D) and count probabilities (B, T) along v (B, D) and push (1 or B, T)."""
-    return _climb(structure, Asked(logits, tables, v, push), counts, TANGENT_TOLERANCE)
-
-
-def _climb(structure: Structure, asked: Asked, counts: bool, tolerance: float) -> Solved:
+def solve(structure: Structure, asked: Asked, counts: bool) -> Solved:
+    """Log Z (B,), marginals (B, D) and packed count probabilities of the groups (B, T); or how the latter two move."""
+    tolerance = TOLERANCE if asked.v is None else TANGENT_TOLERANCE
     answer = _first(structure, asked, counts)
     failed = uncertified(answer.bound, tolerance)
     if failed is None:
