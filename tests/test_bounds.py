@@ -13,7 +13,7 @@ from oracle_grids import enumerate_grid
 from oracle_states import all_states
 from tallytree.loopy import dual_decomposition, holder_bound, trw_bound
 from tallytree.loopy.bounds import split
-from tallytree.loopy.stability import real_rooted
+from tallytree.loopy.reliability import real_rooted
 
 INF = math.inf
 

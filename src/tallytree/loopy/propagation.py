@@ -22,7 +22,6 @@ from ..models.edges import Forest
 from .factor_graph import FactorGraph
 from .layout import Layout, Phase, distinct, layout
 from .messages import ENDLESS, Solver, bethe_value, limit_of, max_product, sum_product
-from .stability import lower_bound_condition
 
 SCHEDULES = {"sequential": 16, "parallel": 1}  # phases of a sweep at most
 SEMIRINGS = ("sum", "max")
@@ -162,6 +161,8 @@ class LoopyResult(Caching):
             return "no: the messages have not converged"
         if not self._within_range:
             return "no: the messages have grown beyond what can be evaluated"
+        from .reliability import lower_bound_condition
+
         return lower_bound_condition(self.graph)
 
     @property
