@@ -16,8 +16,9 @@ import numpy as np
 
 from ...arrays import Bools, Float64, Ints
 from ..log_sums import log_sum, softplus
+from ..tilt import tilt_towards
 
-_STEPS = 200  # of the search for a tilt; Newton's method takes about eight
+_STEPS = 100  # of the search for a tilt; Newton's method takes about eight
 
 
 class Events(NamedTuple):
@@ -204,32 +205,16 @@ def rounded_outwards(x: float, shift: Fraction, up: bool, step: float | None) ->
 def tilt_to(events: Events, wanted: Float64, *, near: float = 0.1) -> Float64:
     """Tilts (B,) under which the sums have means within `near` standard deviations of `wanted` (B,).
 
-    Newton's method inside a bracket. A mean that no tilt has gives a large tilt towards it.
+    They are looked for in units in which the largest value is 1.
     """
     span = max(float(events.values.max(initial=1)), 1.0)
-    finite = np.where(events.log_p > -math.inf, events.log_p, 0.0)
-    reach = 50.0 + math.log(len(events.values) + 2.0) - finite.min(initial=0.0)
-    rows = len(events.log_p)
-    low, high, s = np.full(rows, -reach), np.full(rows, reach), np.zeros(rows)
-    active: Bools = np.ones(rows, bool)
-    for _ in range(_STEPS):
-        at = np.flatnonzero(active)
-        mean, variance = events.take(at).tilted(s[at])[0].moments()
-        gap = wanted[at] - mean
-        low[at], high[at] = np.where(gap > 0, s[at], low[at]), np.where(gap < 0, s[at], high[at])
-        longest = 3.0 * np.maximum(np.abs(s[at]), 3.0 / span)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            step = np.clip(gap / variance, -longest, longest)
-        new = s[at] + np.where(np.isfinite(step), step, 0.0)
-        inside = (new > low[at]) & (new < high[at])
-        new = np.where(inside, new, 0.5 * (low[at] + high[at]))
-        narrow = high[at] - low[at] < 1e-12 * (1e-300 + np.abs(s[at]))
-        done = (np.abs(gap) <= near * np.sqrt(variance)) | (new == s[at]) | narrow
-        s[at] = np.where(done, s[at], new)
-        active[at[done]] = False
-        if not active.any():
-            break
-    return s
+
+    def moments(s: Float64) -> tuple[Float64, Float64]:
+        mean, variance = events.tilted(s / span)[0].moments()
+        return mean / span, variance / span**2
+
+    start = np.zeros(len(wanted))
+    return tilt_towards(moments, lambda *_: wanted / span, start, near=near, slack=0.0, steps=_STEPS) / span
 
 
 def tilt_of_rare(events: Events, low: Ints, high: Ints) -> Float64:

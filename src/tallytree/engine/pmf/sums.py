@@ -19,6 +19,7 @@ are expected: there the sum has a probability below 1e-12, and the outcomes span
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, NamedTuple
@@ -126,30 +127,37 @@ def expectation(events: Events, f: Weight, *, outcomes: bool) -> Expectation:
 
 def _exact(events: Events, f: Weight, outcomes: bool) -> Expectation:
     """By adding positive terms: in plain numbers where they have the range, in logarithms otherwise."""
-    log_p, length = events.log_p, events.most + 1
-    log_f = f.at(np.zeros(len(log_p), np.int64), length)
+    log_p = events.log_p
+    log_f = f.at(np.zeros(len(log_p), np.int64), events.most + 1)
     scale = anchor(log_f)
+    if not len(events.values):
+        return Expectation(log_f[:, 0], log_p if outcomes else None)
     least = np.where(log_f > -math.inf, log_f - scale, 0.0).min(axis=1, initial=0.0)
-    rarest = np.where(log_p > -math.inf, log_p, 0.0).min(axis=2, initial=0.0)
-    plain = rarest.sum(axis=1) + least > -_DEEPEST
     log_mean, found = np.full(len(log_p), -math.inf), np.full(log_p.shape, -math.inf)
-    for numbers, rows in ((PLAIN, np.flatnonzero(plain)), (LOGS, np.flatnonzero(~plain))):
-        for part in np.array_split(rows, max(1, len(rows) * length // _ROOM)):
-            if not len(part):
-                continue
-            some = log_f[part] - scale[part]
-            if not len(events.values):
-                log_mean[part] = some[:, 0] + scale[part, 0]
-                continue
-            tree = SumTree(events.take(part), numbers, keep=outcomes)
-            law, with_logs = tree.root.law[:, 0], numbers == LOGS
-            with np.errstate(divide="ignore"):
-                total = log_sum(law + some) if with_logs else np.log((law * np.exp(some)).sum(axis=1))
-                log_mean[part] = total + scale[part, 0]
-                if outcomes:
-                    given, _ = tree.outcome_messages(some if with_logs else np.exp(some))
-                    found[part] = _normalised(log_p[part] + (given if with_logs else np.log(given)))
+    for part, tree in _exact_trees(events, _in_range(events, least), keep=outcomes):
+        some = log_f[part] - scale[part]
+        law, with_logs = tree.root.law[:, 0], tree.numbers == LOGS
+        with np.errstate(divide="ignore"):
+            total = log_sum(law + some) if with_logs else np.log((law * np.exp(some)).sum(axis=1))
+            log_mean[part] = total + scale[part, 0]
+            if outcomes:
+                given, _ = tree.outcome_messages(some if with_logs else np.exp(some))
+                found[part] = _normalised(log_p[part] + (given if with_logs else np.log(given)))
     return Expectation(log_mean, found if outcomes else None)
+
+
+def _in_range(events: Events, least: Float64 | float = 0.0) -> Bools:
+    """Rows (B,) whose rarest configuration, times ``exp(least)``, plain numbers can hold."""
+    rarest = np.where(events.log_p > -math.inf, events.log_p, 0.0).min(axis=2, initial=0.0)
+    return np.asarray(rarest.sum(axis=1) + least > -_DEEPEST)
+
+
+def _exact_trees(events: Events, plain: Bools, *, keep: bool) -> Iterator[tuple[Ints, SumTree]]:
+    """Trees of positive terms, some rows at a time: in plain numbers where that is said, in logarithms otherwise."""
+    for numbers, rows in ((PLAIN, np.flatnonzero(plain)), (LOGS, np.flatnonzero(~plain))):
+        for part in np.array_split(rows, max(1, len(rows) * (events.most + 1) // _ROOM)):
+            if len(part):
+                yield part, SumTree(events.take(part), numbers, keep=keep)
 
 
 def _normalised(log_joint: Float64) -> Float64:
@@ -354,15 +362,13 @@ def _in_pieces(events: Events, f: Weight, outcomes: bool) -> Expectation:
 
 
 class Stretch(NamedTuple):
-    """What one tilted pass says: logs of P(X = k), P(X <= k) and P(X >= k) from `first` on, and which are certified."""
+    """What one tilted pass says from the cell `first` on.
+
+    ``known`` has the logs of P(X = k), P(X <= k) and P(X >= k), "at", "below" and "above", and which are certified.
+    """
 
     first: int
-    log_p: Float64
-    sure: Bools
-    below: Float64
-    sure_below: Bools
-    above: Float64
-    sure_above: Bools
+    known: dict[str, tuple[Float64, Bools]]
     peak: float  # bounds of the absolute errors of one cell and of a tail, where there is no tilt
     ones: float
 
@@ -393,24 +399,19 @@ class SumLaw:
         cells = first + np.arange(len(law))
         moved = logs - tilt * cells + log_scale[0]
         sure = law > max(peak, 1e-250) / _SURE if peak else law > 1e-250
-        below, above = moved, moved
-        sure_below = sure_above = np.zeros(len(law), bool)
-        if tilt >= 0.0:
-            above = np.logaddexp.accumulate(moved[::-1])[::-1]
-            slope = min(ones, peak / -math.expm1(-tilt) if tilt else math.inf) + (tree.lost if tilt else 0.0)
-            sure_above = above + tilt * cells - log_scale[0] > math.log(max(slope, 1e-250) / _SURE)
-        if tilt <= 0.0:
-            below = np.logaddexp.accumulate(moved)
-            slope = min(ones, peak / -math.expm1(tilt) if tilt else math.inf) + (tree.lost if tilt else 0.0)
-            sure_below = below + tilt * cells - log_scale[0] > math.log(max(slope, 1e-250) / _SURE)
-        return Stretch(first, moved, sure, below, sure_below, above, sure_above, peak + tree.lost, ones)
+        known = {"at": (moved, sure)}
+        slope = ones if tilt == 0.0 else min(ones, peak / -math.expm1(-abs(tilt))) + tree.lost
+        least = math.log(max(slope, 1e-250) / _SURE)
+        for side, sign in (("below", 1), ("above", -1)):
+            if tilt * sign > 0.0:  # the heavy side
+                known[side] = moved, np.zeros(len(law), bool)
+                continue
+            tail = np.logaddexp.accumulate(moved[::sign])[::sign]
+            known[side] = tail, tail + tilt * cells - log_scale[0] > least
+        return Stretch(first, known, peak + tree.lost, ones)
 
     def _look(self, which: str, cells: Ints, out: Float64, todo: Bools, stretch: Stretch) -> None:
-        values, sure = {
-            "at": (stretch.log_p, stretch.sure),
-            "below": (stretch.below, stretch.sure_below),
-            "above": (stretch.above, stretch.sure_above),
-        }[which]
+        values, sure = stretch.known[which]
         place = cells - stretch.first
         here = todo & (place >= 0) & (place < len(values))
         here[here] = sure[place[here]]
@@ -456,7 +457,7 @@ class SumLaw:
             self._look(which, at, out, todo, stretch)
             if not todo[0]:
                 return math.exp(float(out[0])), 0.0
-        values = {"at": central.log_p, "below": central.below, "above": central.above}[which]
+        values = central.known[which][0]
         place = cell - central.first
         if 0 <= place < len(values):
             return math.exp(float(values[place])), central.peak if which == "at" else central.ones
@@ -465,7 +466,7 @@ class SumLaw:
 
     @property
     def _reach(self) -> int:
-        return int(self._stretches[-1].sure.sum())
+        return int(self._stretches[-1].known["at"][1].sum())
 
     def _exactly(self, which: str, cells: Ints) -> Float64:
         """What no tilt reaches."""
@@ -505,15 +506,15 @@ class SumLaw:
                 low, high = (low, k) if reached else (k, high)
             return high
         if upper:  # P(X > k) = P(X >= k + 1)
-            past = np.append(stretch.above[1:], -math.inf)
+            past = np.append(stretch.known["above"][0][1:], -math.inf)
             return stretch.first + int(np.searchsorted(-past, -log_level - CERTIFIED))
-        return stretch.first + int(np.searchsorted(stretch.below, log_level - CERTIFIED))
+        return stretch.first + int(np.searchsorted(stretch.known["below"][0], log_level - CERTIFIED))
 
     def _stretch_around(self, log_level: float, upper: bool) -> Stretch | None:
         """A pass whose tail (P(X >= k) if `upper`) is certified on both sides of a level, if there is one."""
 
         def holds(stretch: Stretch) -> bool:
-            tail, sure = (stretch.above, stretch.sure_above) if upper else (stretch.below, stretch.sure_below)
+            tail, sure = stretch.known["above" if upper else "below"]
             known = tail[sure]
             return len(known) > 1 and bool(known.min() < log_level - 1e-9 and known.max() > log_level + 1e-9)
 
@@ -558,18 +559,15 @@ def log_table(events: Events) -> Float64:
         for at, logs in zip(sums.tolist(), log_p.T):
             out[:, at] = np.logaddexp(out[:, at], logs)
         return out
-    rarest = np.where(events.log_p > -math.inf, events.log_p, 0.0).min(axis=2).sum(axis=1)
-    plain = rarest > -_DEEPEST
+    plain = _in_range(events)
     if length - 1 > 4 * SHORT or (length - 1 > SHORT and not plain.all()):
         for row in range(batch):
             out[row] = _long_table(events.take([row]))
         return out
-    for numbers, rows in ((PLAIN, np.flatnonzero(plain)), (LOGS, np.flatnonzero(~plain))):
-        for part in np.array_split(rows, max(1, len(rows) * length // _ROOM)):
-            if len(part):
-                law = SumTree(events.take(part), numbers, keep=False).root.law[:, 0]
-                with np.errstate(divide="ignore"):
-                    out[part] = law if numbers == LOGS else np.log(law)
+    for part, tree in _exact_trees(events, plain, keep=False):
+        law = tree.root.law[:, 0]
+        with np.errstate(divide="ignore"):
+            out[part] = law if tree.numbers == LOGS else np.log(law)
     return out
 
 

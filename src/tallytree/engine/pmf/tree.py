@@ -137,11 +137,7 @@ class SumTree:
     def _grow(self) -> Node:
         degrees = self.events.values.max(axis=1, initial=0)
         order = np.argsort(degrees, kind="stable")
-        kinds = (
-            np.array([_bucket(int(d)) for d in degrees[order]])
-            if len(order) < 64
-            else _buckets(degrees[order])
-        )
+        kinds = np.ceil(np.log2(np.maximum(degrees[order], 1))).astype(np.int64)  # as in `_bucket`
         waiting: dict[int, list[Node]] = {}
         for kind in np.unique(kinds).tolist():
             waiting[kind] = [self._leaves(order[kinds == kind])]
@@ -445,12 +441,8 @@ class SumTree:
 
 
 def _bucket(degree: int) -> int:
-    return max(degree - 1, 0).bit_length() if degree else 0
-
-
-def _buckets(degrees: Ints) -> Ints:
-    """The same for many: degrees up to 2^b share bucket b."""
-    return np.ceil(np.log2(np.maximum(degrees, 1))).astype(np.int64)
+    """Degrees up to 2^b share bucket b."""
+    return max(degree - 1, 0).bit_length()
 
 
 def _padded(law: Float64, length: int, zero: float) -> Float64:
