@@ -41,6 +41,7 @@ from ..log_sums import log_sum, softplus
 from ..tilt import Block, posterior_rate, summarise
 
 
+@np.errstate(all="ignore")
 def flat_tangent(nu: Float64, log_f: Float64, direction: Any, table_direction: Float64) -> Any | None:
     """D posterior log-odds (n,) along a direction, or None where one window of counts does not do."""
     pieces = solve(nu, log_f)
@@ -146,6 +147,7 @@ class Piece:
     band: Band
 
 
+@np.errstate(all="ignore")  # log 0 and inf - inf are meant; the certificate catches what matters
 def solve_batch(nu: Float64, log_f: Float64) -> Answer:
     """Standard models (B, n) with tables (B, n + 1), one after the other; bound inf where nothing is certified."""
     log_means, messages, bounds = [], [], []

@@ -363,11 +363,10 @@ def _array_flat(batch: _Batch) -> _Part:
         return _array_nested(program, batch)
     still = np.zeros(n + 1)
     rows: list[Any] = []
-    with np.errstate(all="ignore"):
-        for r in range(len(v)):
-            for b in range(len(nu)):
-                pushed = still if h is None else h[r, b]
-                rows.append(flat_tangent(nu[b], tables[b % len(tables)], v[r, b], pushed))
+    for r in range(len(v)):
+        for b in range(len(nu)):
+            pushed = still if h is None else h[r, b]
+            rows.append(flat_tangent(nu[b], tables[b % len(tables)], v[r, b], pushed))
     if any(row is None for row in rows):
         return _array_nested(program, batch)
     change = np.reshape(np.asarray(rows, np.float64), v.shape)

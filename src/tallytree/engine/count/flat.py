@@ -33,6 +33,7 @@ from ..log_sums import anchor
 from .tree_pass import leaf_values, resized
 
 
+@np.errstate(all="ignore")  # log 0 and inf - inf are meant; the certificate catches what matters
 def by_chain(nu: Float64, log_f: Float64) -> Answer:
     """Models (B, n) with tables (B, n + 1)."""
     n = nu.shape[-1]
@@ -108,6 +109,7 @@ def _farthest(values: Float64) -> Float64:
 # -- mixtures -------------------------------------------------------------------------------------------------------
 
 
+@np.errstate(all="ignore")
 def by_mixture(nu: Float64, coefficients: NDArray[Any], rates: NDArray[Any]) -> Answer:
     """Models (B, n) that share one mixture."""
     batch, n = nu.shape

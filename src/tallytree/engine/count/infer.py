@@ -154,9 +154,9 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
 
     if config.native() is None:
         if terms is not None and len(terms[0]) <= thresholds.MIXTURE_TERMS:
-            rungs.append(lambda r: _quiet(flat.by_mixture, r.nu, *terms))
+            rungs.append(lambda r: flat.by_mixture(r.nu, *terms))
         if n > thresholds.SERIES_LIMIT:
-            rungs.append(lambda r: _quiet(characteristic.solve_batch, r.nu, r.full_tables))
+            rungs.append(lambda r: characteristic.solve_batch(r.nu, r.full_tables))
         return [*rungs, trees]
     if terms is not None and native.has_closed_form(*terms):
         rungs.append(lambda r: native.closed_form(r.nu, *terms))
@@ -260,22 +260,15 @@ def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bo
                 "`method='mixture'` needs a potential that is a short sum of exponentials, such as noisy_or, parity, "
                 "modulo, geometric or exponential_mixture. Use 'auto'."
             )
-        return _insist(_quiet(flat.by_mixture, rows.nu, *terms), method)
+        return _insist(flat.by_mixture(rows.nu, *terms), method)
     if method == "chain":
-        rungs: list[Rung] = [lambda r: _quiet(flat.by_chain, r.nu, r.full_tables)]
+        rungs: list[Rung] = [lambda r: flat.by_chain(r.nu, r.full_tables)]
         if native.present():
             rungs.insert(0, lambda r: native.chain(r.nu, r.tables))
         return _insist(climb(rungs, rows), method)
     if method == "characteristic":
-        return _insist(_quiet(characteristic.solve_batch, rows.nu, rows.full_tables), method)
+        return _insist(characteristic.solve_batch(rows.nu, rows.full_tables), method)
     return _nested(CountTree.flat(n).program, rows, method, cavities)
-
-
-def _quiet(solve: Any, nu: Float64, *arguments: Any) -> Answer:
-    """Array code meets log 0 and inf - inf on purpose; its certificate catches what matters."""
-    with np.errstate(all="ignore"):
-        found: Answer = solve(nu, *arguments)
-    return found
 
 
 def _insist(found: Answer, method: str) -> Answer:
@@ -484,13 +477,11 @@ def _capped_schedule(program: TreeProgram, highest: bytes) -> Schedule:
 # -- count distributions -------------------------------------------------------------------------------------------
 
 
-def set_log_beliefs(problem: Problem) -> Float64:
-    """Posterior log-probabilities of the counts of all sets, packed like the tables, accurate into the tails."""
-    return program_log_beliefs(problem.tree.program, problem.nu, problem.tables)
-
-
 def root_log_beliefs(problem: Problem, set_id: int) -> Float64 | None:
-    """The same of one set that is in no other, for small models side by side; None where these are not the quickest."""
+    """Log-probabilities of the counts of one set that is in no other, (B, n + 1), of small models side by side.
+
+    None where these are not the quickest.
+    """
     program = problem.tree.program
     node = int(program.set_node[set_id])
     small = len(problem) >= thresholds.SIDE_BY_SIDE and program.n_leaves <= thresholds.COUNTED_IN_LANES
@@ -500,12 +491,13 @@ def root_log_beliefs(problem: Problem, set_id: int) -> Float64 | None:
     rest = np.flatnonzero(~certain)
     if len(rest):
         cells = slice(*program.set_offset[set_id : set_id + 2].tolist())
-        found[rest] = set_log_beliefs(problem.take(rest))[:, cells]
+        part = problem.take(rest)
+        found[rest] = program_log_beliefs(program, part.nu, part.tables)[:, cells]
     return found
 
 
 def program_log_beliefs(program: TreeProgram, nu: Float64, tables: Float64) -> Float64:
-    """The same on a binary tree."""
+    """Posterior log-probabilities of the counts of all sets, packed like the tables, accurate into the tails."""
     return np.asarray(program_beliefs(program, nu, tables, messages=False).log_beliefs)
 
 

@@ -96,7 +96,10 @@ class CountSolver(Solver):
         root = infer.root_log_beliefs(self.problem, set_id)
         if root is not None:
             return _normalised(root)
-        packed = once(self, "beliefs", lambda: infer.set_log_beliefs(self.problem))
+        problem = self.problem
+        packed = once(
+            self, "beliefs", lambda: infer.program_log_beliefs(tree.program, problem.nu, problem.tables)
+        )
         offset = tree.family.set_offset
         return _normalised(packed[:, offset[set_id] : offset[set_id + 1]])
 

@@ -175,18 +175,18 @@ class StarModel:
         """P(count) of every set, packed (T,)."""
         assert self.laws is not None
         laws = self.laws
-        out = np.zeros(self._length)
-        for g, cells in enumerate(self.star.cells):
-            if cells is not None:
-                at = cells.start + laws.first[g]
-                out[at : at + len(laws.own[g])] = laws.own[g] * laws.others[g] / laws.norm
-        at = self.star.total.start + sum(laws.first)
-        out[at : at + len(laws.sum)] = np.maximum(laws.weight * laws.sum, 0.0) / laws.norm
-        return out
+        each = [q * d for q, d in zip(laws.own, laws.others)]
+        return self._packed(each, np.maximum(laws.weight * laws.sum, 0.0))
 
-    @property
-    def _length(self) -> int:
-        return max(int(c.stop) for c in (*self.star.cells, self.star.total) if c is not None)
+    def _packed(self, groups: list[Float64], total: Float64) -> Float64:
+        """Shares of Z of the counts of all groups and of the total, on their windows, among those of all sets (T,)."""
+        assert self.laws is not None
+        first, cells = self.laws.first, (*self.star.cells, self.star.total)
+        out = np.zeros(max(int(c.stop) for c in cells if c is not None))
+        for place, low, values in zip(cells, (*first, sum(first)), (*groups, total)):
+            if place is not None:
+                out[place.start + low :][: len(values)] = values / self.laws.norm
+        return out
 
     def moved(self, v: Float64, h: Float64, *, counts: bool) -> tuple[Float64, Float64] | None:
         """Derivatives of P(y = 1), (n,), and P(count), (T,), along v (n,) and h (T,); None without a certificate."""
@@ -212,7 +212,10 @@ class StarModel:
             change[star.variables[g]] = again
         if not counts:
             return change, np.zeros(0)
-        return change, self._moved_counts(own, others, total, push)
+        rate = float(laws.weight @ (laws.sum * push + total)) / laws.norm
+        known = zip(laws.own, laws.others, own, others)
+        each = [more * d + q * other - rate * q * d for q, d, more, other in known]
+        return change, self._packed(each, laws.weight * (laws.sum * (push - rate) + total))
 
     def _moved_others(self, own: list[Float64], push: Float64) -> tuple[list[Float64], Float64]:
         """Derivatives of every D_g and of the law of the total."""
@@ -244,23 +247,6 @@ class StarModel:
         pushed[inside] -= (laws.own[g] * laws.others[g] / laws.norm) @ pushed[inside]
         found = native.flat_tangent(nu[None], table[None], v[None, None], pushed[None, None], False)
         return found[0][0, 0] if found[3][0] <= _ACCEPTED else None
-
-    def _moved_counts(
-        self, own: list[Float64], others: list[Float64], total: Float64, push: Float64
-    ) -> Float64:
-        assert self.laws is not None
-        laws = self.laws
-        rate = float(laws.weight @ (laws.sum * push + total)) / laws.norm
-        out = np.zeros(self._length)
-        for g, cells in enumerate(self.star.cells):
-            if cells is None:
-                continue
-            at, q, d = cells.start + laws.first[g], laws.own[g], laws.others[g]
-            out[at : at + len(q)] = (own[g] * d + q * others[g] - rate * q * d) / laws.norm
-        at = self.star.total.start + sum(laws.first)
-        moved = laws.weight * (laws.sum * (push - rate) + total)
-        out[at : at + len(moved)] = moved / laws.norm
-        return out
 
 
 def _law(nu: Float64, table: Float64) -> tuple[Float64, float]:

@@ -17,7 +17,8 @@ inference in logarithms for each direction, whatever the number of sets, states 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,20 +85,15 @@ def directional_derivatives(problem: ForestProblem, answer: Answer, direction: D
     """
     announce(pairs_of_counts(problem), TANGENT, "A derivative")
     means = _expectations(problem, answer)
-    centred = Direction(
-        _centred(direction.leaf, means.leaf, problem.log_leaf, (2,)),
-        _centred(direction.edge, means.edge, problem.log_edge, (2, 3)),
-        centred_tables(direction.tables, means.tables, problem.tables, problem.offset),
-    )
+    sums: tuple[Sums, ...] = (_sums_over((2,)), _sums_over((2, 3)), partial(_sums_over_sets, problem.offset))
+    tables = problem.log_leaf, problem.log_edge, problem.tables
+    centred = Direction(*map(_centred, direction, means, tables, sums))
     with np.errstate(all="ignore"):
         found = _TangentPass(problem, centred)
         found.upward()
         found.downward()
-    return Direction(
-        _weighed(means.leaf, found.moved.leaf + centred.leaf, (2,)),
-        _weighed(means.edge, found.moved.edge, (2, 3)),
-        _weighed_tables(means.tables, found.moved.tables, problem.offset),
-    )
+    moved = found.moved._replace(leaf=found.moved.leaf + centred.leaf)
+    return Direction(*map(_weighed, means, moved, sums))
 
 
 def _expectations(problem: ForestProblem, answer: Answer) -> Direction:
@@ -115,33 +111,35 @@ def _expectations(problem: ForestProblem, answer: Answer) -> Direction:
     )
 
 
-def _centred(move: Float64, probs: Float64, log_values: Float64, axes: tuple[int, ...]) -> Float64:
+Sums = Callable[
+    [Float64], Float64
+]  # sums of terms over all that one of them stands beside, in the place of each
+
+
+def _sums_over(axes: tuple[int, ...]) -> Sums:
+    return lambda terms: np.asarray(terms.sum(axis=axes, keepdims=True))
+
+
+def _sums_over_sets(offset: Ints, terms: Float64) -> Float64:
+    if len(offset) < 2:
+        return np.zeros_like(terms)
+    return np.repeat(np.add.reduceat(terms, offset[:-1], axis=1), np.diff(offset), axis=1)
+
+
+def _centred(move: Float64, probs: Float64, log_values: Float64, sums: Sums) -> Float64:
     alive = np.where(log_values == -math.inf, 0.0, move)
-    return np.where(log_values == -math.inf, 0.0, alive - (probs * alive).sum(axis=axes, keepdims=True))
+    return np.where(log_values == -math.inf, 0.0, alive - sums(probs * alive))
 
 
 def centred_tables(move: Float64, probs: Float64, tables: Float64, offset: Ints) -> Float64:
     """A direction of the tables, (B, T), less its mean over every set; 0 at impossible counts."""
-    alive = np.where(tables == -math.inf, 0.0, move)
-    return np.where(tables == -math.inf, 0.0, alive - _set_means(probs * alive, offset))
+    return _centred(move, probs, tables, partial(_sums_over_sets, offset))
 
 
-def _weighed(probs: Float64, change: Float64, axes: tuple[int, ...]) -> Float64:
+def _weighed(probs: Float64, change: Float64, sums: Sums) -> Float64:
     """D p from d log p up to a constant."""
     seen = np.where(probs > 0.0, change, 0.0)
-    return np.asarray(probs * (seen - (probs * seen).sum(axis=axes, keepdims=True)))
-
-
-def _weighed_tables(probs: Float64, change: Float64, offset: Ints) -> Float64:
-    seen = np.where(probs > 0.0, change, 0.0)
-    return np.asarray(probs * (seen - _set_means(probs * seen, offset)))
-
-
-def _set_means(terms: Float64, offset: Ints) -> Float64:
-    """Sums over every set, spread over its counts."""
-    if len(offset) < 2:
-        return np.zeros_like(terms)
-    return np.repeat(np.add.reduceat(terms, offset[:-1], axis=1), np.diff(offset), axis=1)
+    return np.asarray(probs * (seen - sums(probs * seen)))
 
 
 _AGREEMENT = 1e-11  # between the marginals found here and those of inference
