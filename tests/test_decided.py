@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from oracle_chains import log_space_chain
 from tallytree import config
-from tallytree.engine.count import decided
+from tallytree.engine.count import decided, derivatives, infer
 
 N = 72
 
@@ -310,3 +311,29 @@ def test_rare_states_are_those_of_the_other_mode_where_that_is_likelier(seed):
     found = tt.CountModel(nu, tt.one_of([1, n - 2])).posterior_logits[seldom]
     assert seldom.sum() > 900
     assert (np.abs(found - want) <= np.maximum(1e-9, 1e-10 * np.abs(want))).all()
+
+
+@pytest.mark.skipif(config._extension is None, reason="the compiled engine is not there")
+@pytest.mark.parametrize("counts", [lambda n: [1, n - 2], lambda n: [0, 5, n]])
+def test_a_few_counts_far_apart_are_as_many_models(counts, monkeypatch):
+    """Under Cauchy log-odds they cost a tree of all counts, 250 inferences at 2 x 10^4."""
+    n, trees = 1000, infer._tree_rungs
+    nu, potential = np.random.default_rng(n).standard_cauchy(n), tt.one_of(counts(n))
+
+    def small_trees(program, *rest):
+        assert program.n_leaves < 100
+        return trees(program, *rest)
+
+    def refuse(*_):
+        raise AssertionError("a derivative in quadratic time")
+
+    monkeypatch.setattr(infer, "_tree_rungs", small_trees)
+    monkeypatch.setattr(derivatives, "_array_nested", refuse)
+    model = tt.CountModel(nu, potential)
+    log_mean, messages, log_pmf = log_space_chain(nu, potential.log_table(n))
+    posterior = np.asarray(log_pmf + potential.log_table(n) - log_mean, float)
+    np.testing.assert_allclose(model.posterior_logits, nu + messages, rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(model._solved.sums.log_mean[0], float(log_mean), rtol=1e-12)
+    found = model.hessian_vector_product(np.ones(n))
+    probs, count = np.exp(posterior), np.arange(n + 1.0)
+    np.testing.assert_allclose(found.tables[0], probs * (count - probs @ count), atol=1e-10)

@@ -18,16 +18,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from ...arrays import Float64, Ints
 from ...structure.nested.count_tree import CountTree
 from ...structure.nested.tree import TreeProgram
 from .. import native, thresholds
 from ..answer import Answer, Derivatives, posterior
-from ..ladder import TANGENT, climb
+from ..ladder import TANGENT, TOLERANCE, climb
 from ..problem import Problem, Rows
-from . import infer, retilt, star
+from . import infer, retilt, star, stretches
 from .characteristic import flat_tangent
 from .decided import SHARE, core_of
 from .infer import gathered, parts_of, put
@@ -185,7 +185,7 @@ def _solved(program: TreeProgram | None, batch: _Batch) -> _Part:
         quadratic = lambda b: _climbed(_rungs(CountTree.flat(b.nu.shape[1]).program), b)  # noqa: E731
         lowered = partial(_level_rung, infer.at_level)
         early = [partial(_level_rung, infer.near_likely)] if infer.starts_high(batch.nu, batch.tables) else []
-        return _climbed([*early, _flat_rung, lowered, _without_decided, quadratic], batch)
+        return _climbed([*early, _flat_rung, lowered, _without_decided, _by_stretches, quadratic], batch)
     small = len(batch) >= thresholds.SIDE_BY_SIDE and program.n_leaves <= thresholds.SMALL_IN_LANES
     if small and batch.counts and not len(batch.v):
         return _climbed([partial(_side_by_side, program), *_rungs(program)], batch)
@@ -326,11 +326,41 @@ def _by_modes(program: TreeProgram, one: _Batch) -> _Part:
         own[retilt.outermost_cells(program)], own[run] = False, True
         found.append(_cut(program, replace(one, tables=np.where(own, one.tables, -math.inf))).surer(program))
         shares.append(whole.probs[run].sum())
+    return _mixture(one, np.array(shares) / np.sum(shares), found)
+
+
+def _by_stretches(batch: _Batch) -> _Part:
+    """Standard models whose possible counts are a few stretches, stretch by stretch; no answer for the others."""
+    part = batch.nothing(math.inf)
+    for b in range(len(batch)):
+        one = batch.take(np.array([b]))
+        own = [replace(one, tables=table[None]) for table in stretches.split(one.tables[0])]
+        if own:
+            part = part.patched(_stretch_by_stretch(one, own), np.array([b]))
+    return part
+
+
+def _stretch_by_stretch(one: _Batch, own: list[_Batch]) -> _Part:
+    found, answers = [], [infer.flat_answer(part.nu, part.tables) for part in own]
+    if any(answer.bound[0] > TOLERANCE for answer in answers):
+        return one.nothing(math.inf)
+    for part, answer in zip(own, answers):
+        probs = np.zeros(one.tables.shape)
+        if one.counts or one.h is not None:
+            probs = _solved(None, replace(part, v=part.v[:0], h=None, counts=True)).probs
+        moved = _solved(None, part) if len(part.v) else part.nothing()
+        found.append(_Cut(expit(posterior(part.nu, answer.messages))[0], probs[0], part, moved))
+    return _mixture(one, softmax([answer.log_mean[0] for answer in answers]), found)
+
+
+def _mixture(one: _Batch, share: Float64, found: list[_Cut]) -> _Part:
+    """One model from those of its places, with their shares of the weight."""
     part = one.nothing(max(cut.part.bound[0] for cut in found))
     if part.bound[0] == math.inf:
         return part
-    share = np.array(shares) / np.sum(shares)
     mean, probs = (np.tensordot(share, np.stack(x), 1) for x in zip(*[(c.marginals, c.probs) for c in found]))
+    if len(part.probs):
+        part.probs[0] = probs
     for w, cut in zip(share, found):
         away, other = cut.marginals - mean, cut.probs - probs
         moved = one.v[:, 0] @ away + (0.0 if one.h is None else one.h[:, 0] @ other)

@@ -30,7 +30,7 @@ from ..forest.values import ForestValues
 from ..ladder import TOLERANCE, WIDE, announce, climb
 from ..log_sums import accurate_sum
 from ..problem import Mixture, Problem, Rows, without_edges
-from . import characteristic, flat, moments, retilt
+from . import characteristic, flat, moments, retilt, stretches
 from .decided import SHARE, core_of
 from .tree_pass import sum_product
 
@@ -162,14 +162,14 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
         rungs.append(lambda r: native.closed_form(r.nu, *terms))
     quick: Rung = partial(native.flat, cavities=cavities)
     if batch == 1 and n > thresholds.EXACT_TAILS and thresholds.sparse(rows.nu):
-        return [*rungs, partial(_without_decided, otherwise=[quick, trees])]
+        return [*rungs, partial(_without_decided, otherwise=[quick, _by_stretches, trees])]
     if starts_high(rows.nu, rows.tables):
         rungs.append(partial(_level_rung, quick, near_likely))
     return [
         *rungs,
         quick,
         partial(_level_rung, quick, at_level),
-        partial(_without_decided, otherwise=[trees]),
+        partial(_without_decided, otherwise=[_by_stretches, trees]),
     ]
 
 
@@ -243,11 +243,28 @@ def _without_decided(rows: Rows | Problem, otherwise: list[Rung]) -> Answer:
     log_mean, messages, bound = np.array(answer.log_mean), np.zeros(rows.nu.shape), np.array(answer.bound)
     for b, core in enumerate(cores):
         if core is not None:
-            found = climb(_flat_rungs(core.rows, None, True), core.rows)
+            found = flat_answer(core.rows.nu, core.rows.tables)
             log_mean[b] = found.log_mean[0] + core.log_weight
             messages[b], bound[b] = found.messages[0][core.speaker], found.bound[0] + SHARE
     answer = Answer(log_mean, messages, None, bound)
     return answer.patched(climb(otherwise, rows.take(left)), left) if len(left) else answer
+
+
+def _by_stretches(rows: Rows | Problem) -> Answer:
+    """Models whose possible counts are a few stretches, one by one and stretch by stretch; no answer for the others."""
+    answer = Answer.none(rows.nu.shape)
+    for b in range(len(rows)):
+        own, nu = stretches.split(rows.tables[b % len(rows.tables)]), rows.nu[b : b + 1]
+        if own:
+            parts = [flat_answer(nu, table[None]) for table in own]
+            answer = answer.patched(stretches.joined(nu, parts), np.array([b]))
+    return answer
+
+
+def flat_answer(nu: Float64, tables: Float64) -> Answer:
+    """Standard models (B, n) with tables (1 or B, n + 1) that are not part of a problem."""
+    rows = Rows(nu, tables)
+    return climb(_flat_rungs(rows, None, True), rows)
 
 
 def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bool) -> Answer:
