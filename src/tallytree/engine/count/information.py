@@ -130,6 +130,7 @@ def _under_tilt(solver: Any) -> tuple[Float64, Float64]:
     total = own + (sums.terms + (log_mean - sums.mean))
     scatter = 8.0 + math.sqrt(max(np.diff(offset).tolist(), default=0))
     rounding = own + np.abs(log_mean) + sums.mean_size + scatter * sums.terms_size
+    rounding = rounding + 0.5 * finite.sum(-1)  # of equal log-odds all products are rounded to the same side
     error = (
         found.bound * (1.0 + (away * disagrees * (1.0 - disagrees)).sum(-1)) + 4.0 * UNIT_ROUNDOFF * rounding
     )
