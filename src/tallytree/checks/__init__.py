@@ -109,11 +109,8 @@ def instance(name: str, value: Any, kind: type, hint: str = "") -> Any:
 
 def group_number(group: Any, total: int, instead: str = "") -> int:
     """The number of a group, 0 to total - 1; negative numbers count from the end."""
-    number = integer("group", group)
-    if not -total <= number < total:
-        known = f"0 to {total - 1}" if total else "but the model has no groups"
-        raise ParameterError(f"`group` must be the number of a group, {known}{instead}; {number} arrived.")
-    return number % total
+    known = f"the number of a group, 0 to {total - 1}" if total else "but the model has no groups"
+    return integer("group", group, -total, total - 1, f"{known}{instead}") % total
 
 
 def shape(name: str, value: Any) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,31 +13,10 @@ from .. import checks
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
 from ..learn.conditional import ConditionalLikelihood
-from ..learn.descent import NewtonFit, aliased_columns, equilibrated, newton
+from ..learn.descent import aliased_columns, equilibrated, newton
 from ..learn.statistics import row_weights
 from ..learn.strata import Strata
 from ._bags import binary_labels, warn
-
-
-@dataclass(frozen=True, eq=False)
-class Estimate:
-    """Coefficients (NaN where aliased), both covariances, the search that led to them, and the likelihood it used.
-
-    Residuals: martingale (n_rows,), Schoenfeld's (informative strata, p), and the influence of every stratum, or of
-    every row of risk sets, on the coefficients.
-    """
-
-    coef: Float64
-    covariance: Float64
-    robust: Float64 | None
-    residuals: dict[str, Float64]
-    aliased: NDArray[np.bool_]
-    value: float
-    null: float
-    search: NewtonFit
-    settled: bool
-    likelihood: ConditionalLikelihood
-    n_clusters: int
 
 
 def estimate(
@@ -53,7 +31,7 @@ def estimate(
     robust: bool,
     by_rows: bool,
     progress: Any,
-) -> Estimate:
+) -> tuple[dict[str, Any], bool]:
     """Fit by Newton's method on centred and scaled columns, without those that are combinations of earlier ones.
 
     `weights` are those of the strata, `clusters` the cluster of every row. Robust covariances have clusters of strata,
@@ -108,19 +86,27 @@ def estimate(
     residuals = {"martingale": likelihood.excess(found.beta), "schoenfeld": schoenfeld, "dfbeta": influence}
     coef = np.full(x.shape[1], np.nan)
     coef[kept] = found.beta / unit
-    return Estimate(
-        coef,
-        _spread_out(inverse, kept, unit * math.sqrt(mass), x.shape[1]),
-        sandwich if n_clusters else None,
-        residuals,
-        aliased,
-        mass * found.value,
-        mass * null,
-        found,
-        found.converged and not runs_away and bool((np.diag(found.information) + l2 > 0).all()),
-        full,
-        n_clusters,
-    )
+    covariance = _spread_out(inverse, kept, unit * math.sqrt(mass), x.shape[1])
+    chosen = sandwich if n_clusters else covariance
+    attributes = {
+        "coef_": coef,
+        "aliased_": aliased,
+        "naive_covariance_": covariance,
+        "covariance_": chosen,
+        "standard_errors_": np.sqrt(np.maximum(np.diag(chosen), 0.0)),
+        "log_likelihood_": mass * found.value,
+        "log_likelihood_null_": mass * null,
+        "n_iter_": found.n_iterations,
+        "n_strata_": int(used.sum()),
+        "n_strata_dropped_": int((~used).sum()),
+        "n_rows_used_": full.n_rows_used,
+        "n_rows_dropped_": len(x) - full.n_rows_used,
+        "n_cases_": full.n_cases,
+        "n_clusters_": n_clusters,
+        "_residuals": residuals,
+    }
+    flat = (np.diag(found.information) + l2 <= 0).any()
+    return attributes, bool(found.converged and not runs_away and not flat)
 
 
 def _spread_out(covariance: Float64, kept: Ints, unit: Float64, size: int) -> Float64:

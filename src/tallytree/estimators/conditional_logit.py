@@ -431,39 +431,29 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
         checks.flag("robust", self.robust)
         settings = (self.l2, self.tol, self.max_iter)
         codes = None if cluster is None else make_bags(cluster, len(x), alone=False, name="cluster").codes
-        found = estimate(x, strata, *settings, offset, weights, codes, self.robust, survival, self.progress)
-        if found.aliased.any():
-            names = self._names(found.aliased)
+        given = (*settings, offset, weights, codes, self.robust, survival, self.progress)
+        attributes, settled = estimate(x, strata, *given)
+        if attributes["aliased_"].any():
+            names = self._names(attributes["aliased_"])
             listed = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if names[20:] else "")
             warn(
                 "Columns that do not vary within strata, or are combinations of earlier columns there, have no "
                 f"estimate and were left out: {listed}. Their coefficients are NaN; drop them, or set `l2` above 0.",
                 CollinearityWarning,
             )
-        if not found.settled:
+        if not settled:
             warn(
-                f"Newton's method did not settle in {found.search.n_iterations} steps. If a covariate (or the offset) "
+                f"Newton's method did not settle in {attributes['n_iter_']} steps. If a covariate (or the offset) "
                 "separates cases from controls in every stratum, coefficients are infinite or say nothing: drop it "
                 "or set `l2` above 0; otherwise raise `max_iter`.",
                 ConvergenceWarning,
             )
-        used = found.likelihood
-        self.is_survival_ = survival
         for name in {"classes_", "intercept_"} & set(self.__dict__):  # of an earlier fit to matched sets
             delattr(self, name)
-        self._residuals = dict(found.residuals)
+        vars(self).update(attributes, is_survival_=survival, n_rows_missing_=0)
         nothing = np.zeros(0)
         parts = (nothing if part is None else part for part in (offset, weights))
         self._fingerprint = strata._fingerprint() + fingerprint(*parts)
-        self.coef_, self.aliased_, self.n_iter_ = found.coef, found.aliased, found.search.n_iterations
-        self.log_likelihood_, self.log_likelihood_null_ = found.value, found.null
-        self.naive_covariance_ = found.covariance
-        self.covariance_ = found.covariance if found.robust is None else found.robust
-        self.standard_errors_ = np.sqrt(np.maximum(np.diag(self.covariance_), 0.0))
-        self.n_strata_ = int(used.informative.sum())
-        self.n_strata_dropped_ = strata.n_strata - self.n_strata_
-        self.n_rows_used_, self.n_rows_dropped_ = used.n_rows_used, len(x) - used.n_rows_used
-        self.n_rows_missing_, self.n_cases_, self.n_clusters_ = 0, used.n_cases, found.n_clusters
         self._design: Specification | None = None
 
     def _matching_intercept(self, x: Float64, offset: Float64 | None, cases: NDArray[np.bool_]) -> float:

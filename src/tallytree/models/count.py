@@ -396,8 +396,7 @@ class CountModel(Configurations, SecondOrder, Information):
             parts.append(f"method={self._method!r}")
         return f"CountModel({', '.join(parts)})"
 
-    def _repr_html_(self) -> str:
-        return display.model_page(self)
+    _repr_html_ = display.model_page
 
     def _parts(self) -> tuple[Any, ...]:
         params = self._params

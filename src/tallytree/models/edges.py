@@ -353,8 +353,7 @@ class Forest(Caching, Value):
         batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""
         return f"Forest(n_edges={self.n_edges}{batch})"
 
-    def _repr_html_(self) -> str:
-        return display.forest_page(self)
+    _repr_html_ = display.forest_page
 
     def _parts(self) -> tuple[Any, ...]:
         return self._pairs, self._tables

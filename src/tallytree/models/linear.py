@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -21,7 +20,7 @@ from ..engine.log_sums import softplus
 from ..engine.pmf.best import best_configurations
 from ..engine.pmf.events import Events, Lattice, decimal, log_outcomes, to_lattice
 from ..engine.pmf.sums import Weight, draw, expectation, log_table, weight_of_table
-from ..errors import InfeasibleError, ParameterError
+from ..errors import InfeasibleError, ParameterError, warn
 from ..memo import cached
 from .base import ArgumentModel, place_in_batch, rows_of
 from .conditional_sum import event_bounds
@@ -109,10 +108,10 @@ class LinearModel(ArgumentModel):
         self._units = _units(self.weights, self.step)
         hidden = int(np.count_nonzero((self._units == 0) & (self.weights != 0.0)))
         if hidden:
-            warnings.warn(
+            warn(
                 f"`step`={self.step:g} rounds the weights of {hidden} of {len(self.weights)} variables to 0: `log_f` "
                 "does not see them. Take a smaller step.",
-                stacklevel=2,
+                UserWarning,
             )
         reach = int(np.abs(self._units).sum())
         low = int(self._units[self._units < 0].sum())
@@ -580,8 +579,7 @@ class LinearModel(ArgumentModel):
         batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""
         return f"LinearModel(n_variables={self.n_variables}, grid={len(self.values)}{batch})"
 
-    def _repr_html_(self) -> str:
-        return display.linear_page(self)
+    _repr_html_ = display.linear_page
 
 
 class _Total(TailRisk):

@@ -344,16 +344,8 @@ class PoissonBinomial(TailRisk):
 
     @cached
     def _bounds(self) -> tuple[Any, Any]:
-        if self._several or self._grid_step is not None:
-            low, high = (
-                self._lattice.value(end.reshape(self.batch_shape)) for end in self._events.extremes()
-            )
-            return low[()], high[()]
-        w = self.weights
-        # p rounds to 1 for a finite logit above 36: possible is what the log-odds say
-        low = np.where(w > 0, self._nu == np.inf, self._nu > -np.inf) * w
-        high = np.where(w > 0, self._nu > -np.inf, self._nu == np.inf) * w
-        return low.sum(axis=-1)[()], high.sum(axis=-1)[()]
+        low, high = (self._lattice.value(end.reshape(self.batch_shape)) for end in self._events.extremes())
+        return low[()], high[()]
 
     # -- moments and draws without the table -------------------------------------------------------------------
 

@@ -433,8 +433,7 @@ class RaggedBatch(Value, Sequence[CountModel]):
     def __repr__(self) -> str:
         return f"RaggedBatch({len(self)} models, {len(self._logits)} variables)"
 
-    def _repr_html_(self) -> str:
-        return display.ragged_page(self)
+    _repr_html_ = display.ragged_page
 
     def _parts(self) -> tuple[Any, ...]:
         return self._offsets, self._logits, tuple(self._potentials)

@@ -154,8 +154,7 @@ class ExpectedStatistics:
     tables: tuple[FloatArray, ...]
     edges: FloatArray | None = None
 
-    def _repr_html_(self) -> str:
-        return display.statistics_page(self)
+    _repr_html_ = display.statistics_page
 
 
 @dataclass(frozen=True, eq=False)

@@ -238,8 +238,7 @@ class ThinnedModel(ArgumentModel):
         batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""
         return f"ThinnedModel(n_variables={self.n_variables}{batch})"
 
-    def _repr_html_(self) -> str:
-        return display.thinned_page(self)
+    _repr_html_ = display.thinned_page
 
 
 def noisy_or_model(logits: ArrayLike, rates: ArrayLike, *, leak: ArrayLike = 0.0, t: int = 1) -> ThinnedModel:
