@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
 
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
@@ -139,17 +140,14 @@ def outcome_probs(given: Any) -> Float64:
 
 def outcome_logits(given: Float64) -> Float64:
     """The same from logarithms of the odds against nothing; an outcome of infinite odds is certain."""
-    certain = np.asarray(np.isposinf(given))
+    full = np.concatenate([np.zeros((*given.shape[:-1], 1)), given], axis=-1)
+    certain = np.isposinf(full)
     if np.any(certain.sum(axis=-1) > 1):
         raise ParameterError(
             "`logits` must not make two outcomes of one event certain; one `inf` per event is the most."
         )
-    full = np.concatenate([np.zeros((*given.shape[:-1], 1)), given], axis=-1)
-    top = np.where(np.any(certain, axis=-1, keepdims=True), 0.0, full.max(axis=-1, keepdims=True))
-    known = np.concatenate([np.zeros((*given.shape[:-1], 1), bool), certain], axis=-1)
-    full = np.where(np.any(certain, axis=-1, keepdims=True), np.where(known, 0.0, -np.inf), full)
-    with np.errstate(divide="ignore"):
-        return np.asarray(full - top - np.log(np.exp(full - top).sum(axis=-1, keepdims=True)))
+    settled = np.where(certain, 0.0, -np.inf)
+    return np.asarray(log_softmax(np.where(certain.any(-1, keepdims=True), settled, full), axis=-1))
 
 
 def full_shape(size: Any, batch: tuple[int, ...]) -> tuple[int, ...]:
@@ -186,15 +184,10 @@ def function_values(func: Any, points: Ints) -> Float64:
             f"`func` must be a function of an array of values, such as `lambda k: k**2`; {describe(func)} arrived."
         )
     try:
-        found = np.asarray(func(points), np.float64)
-        values = np.broadcast_to(found, points.shape)
+        values = np.broadcast_to(np.asarray(func(points), np.float64), points.shape)
     except (TypeError, ValueError) as error:
         raise ParameterError(
             f"`func` must return one number for each of the {len(points)} values in the array that it gets; it failed "
             f"with: {error}. If it takes one value at a time, wrap it in np.vectorize."
         ) from error
-    if np.isnan(values).any():
-        raise ParameterError(
-            f"`func` must be a number at every possible value; it is NaN at {points[np.isnan(values)][0]}."
-        )
-    return np.asarray(values)
+    return array("func", values, points.shape, NUMBERS)

@@ -37,6 +37,10 @@ def estimate(
     `weights` are those of the strata, `clusters` the cluster of every row. Robust covariances have clusters of strata,
     or of rows where `by_rows` (risk sets share their rows). With a penalty no column is left out: the maximum is unique
     all the same.
+
+    Returns the attributes of a fitted `ConditionalLogit` by name, and whether the search settled. Residuals are
+    martingale (n_rows,), Schoenfeld's (informative strata, p), and the influence of every stratum, or of every row of
+    risk sets, on the coefficients.
     """
     size, x = np.abs(x).max(0), x - x.mean(0)
     scale = np.abs(x).max(0)

@@ -12,13 +12,12 @@ from scipy.special import expit
 from tallytree import checks
 from tallytree.engine.law import smaller_side
 from tallytree.engine.log_sums import log_sum
-from tallytree.engine.pmf.events import Lattice
 from tallytree.engine.pmf.sums import Weight, draw, expectation
 from tallytree.errors import InfeasibleError, ParameterError
 from tallytree.memo import cached
 from tallytree.models.base import place_in_batch
 from tallytree.models.count import CountModel
-from tallytree.models.frozen_distribution import FrozenDistribution
+from tallytree.models.frozen_distribution import LawOf
 
 from ..arrays import Float64, Ints, Size, frozen
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 _WHOLE_SUMS = checks.Entries("integers, as every sum is one", -np.inf, np.inf, whole=True)
 
 
-class ConditionalPoissonBinomial(FrozenDistribution):
+class ConditionalPoissonBinomial(LawOf):
     """Distribution of a weighted sum X of independent variables given ``low <= X <= high``.
 
     Made by :meth:`PoissonBinomial.given <tallytree.PoissonBinomial.given>`. It has the methods of
@@ -84,9 +83,6 @@ class ConditionalPoissonBinomial(FrozenDistribution):
         ends = (np.broadcast_to(b, self.batch_shape)[index] if b.ndim else b for b in (self._low, self._high))
         return ConditionalPoissonBinomial(self._of._member(index), *ends)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ConditionalPoissonBinomial, (self._of, self._low, self._high)
-
     def _parts(self) -> tuple[Any, ...]:
         return self._of, self._low, self._high
 
@@ -95,16 +91,6 @@ class ConditionalPoissonBinomial(FrozenDistribution):
         if self.batch_shape:
             parts.append(f"batch={self.batch_shape}")
         return f"ConditionalPoissonBinomial({', '.join(parts)})"
-
-    @property
-    def n(self) -> int:
-        """Number of variables."""
-        return self._of.n
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Leading axes of the parameters."""
-        return self._of.batch_shape
 
     @property
     def weights(self) -> Any:
@@ -342,10 +328,6 @@ class ConditionalPoissonBinomial(FrozenDistribution):
         f = Weight(np.maximum(cells, low), high, np.where(cells >= low, log_edge, 0.0))
         log_mean, values = self._of._expected_values(f, shares)
         return log_mean - self._log_event, values
-
-    @property
-    def _lattice(self) -> Lattice:
-        return self._of._lattice
 
     @cached
     def _ends(self) -> tuple[Ints, Ints]:

@@ -12,6 +12,7 @@ from ..arrays import Float64, Ints, Size
 from ..checks.sums import full_shape, function_values, moment_letters
 from ..display import sum_page
 from ..engine.log_sums import log_sum
+from ..engine.pmf.events import Lattice
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from .base import Value
@@ -375,3 +376,26 @@ class FrozenDistribution(Value, LatticeDistribution):
                 "`expect` cannot condition on lb <= X <= ub: this has probability zero. `support()` has the bounds."
             )
         return total
+
+
+class LawOf(FrozenDistribution):
+    """The law of a sum that follows from something with the same batch and lattice; not used on its own."""
+
+    _of: Any
+
+    @property
+    def n(self) -> int:
+        """Number of variables."""
+        return int(self._of.n)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of the parameters."""
+        return self._of.batch_shape  # type: ignore[no-any-return]
+
+    @property
+    def _lattice(self) -> Lattice:
+        return self._of._lattice  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._parts()

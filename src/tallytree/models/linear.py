@@ -24,6 +24,7 @@ from ..errors import InfeasibleError, ParameterError, warn
 from ..memo import cached
 from .base import ArgumentModel, place_in_batch, rows_of
 from .conditional_sum import event_bounds
+from .frozen_distribution import LawOf
 from .tail_risk import BRACKETED, BoundingLaw, TailRisk, bounding_laws
 
 _LARGEST = 1 << 24  # points of the grid
@@ -582,16 +583,13 @@ class LinearModel(ArgumentModel):
     _repr_html_ = display.linear_page
 
 
-class _Total(TailRisk):
+class _Total(LawOf, TailRisk):
     """The law of the sum of a `LinearModel`."""
 
     _of: LinearModel
 
     def __init__(self, of: LinearModel) -> None:
         self.__dict__.update(_of=of)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Total, (self._of,)
 
     def _parts(self) -> tuple[Any, ...]:
         return (self._of,)
@@ -602,14 +600,6 @@ class _Total(TailRisk):
     @property
     def n(self) -> int:
         return self._of.n_variables
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        return self._of.batch_shape
-
-    @property
-    def _lattice(self) -> Lattice:
-        return self._of._lattice
 
     @property
     def _log_table(self) -> Float64:

@@ -14,12 +14,11 @@ from .. import checks
 from ..arrays import Float64, Ints, Size, frozen
 from ..engine.law import log_side
 from ..engine.log_sums import log_sum
-from ..engine.pmf.events import Lattice
 from ..engine.pmf.sums import CERTIFIED
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from .conditional_sum import ConditionalPoissonBinomial, event_bounds
-from .frozen_distribution import FrozenDistribution
+from .frozen_distribution import FrozenDistribution, LawOf
 from .tail_risk import TailRisk
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 _NEVER = 1e-18  # share of a scenario that is left out: far below rounding
 
 
-class SumMixture(TailRisk):
+class SumMixture(LawOf, TailRisk):
     """Distribution of a sum of events whose probabilities depend on a scenario.
 
     Made by :meth:`PoissonBinomial.mixture <tallytree.PoissonBinomial.mixture>`: a batch is a set of scenarios, such as
@@ -95,11 +94,6 @@ class SumMixture(TailRisk):
 
     def __repr__(self) -> str:
         return f"SumMixture(n={self.n}, scenarios={len(self._share)})"
-
-    @property
-    def n(self) -> int:
-        """Number of events."""
-        return self._of.n
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -319,10 +313,6 @@ class SumMixture(TailRisk):
         return self._of._slack  # type: ignore[union-attr]
 
     # -- the law -----------------------------------------------------------------------------------------------
-
-    @property
-    def _lattice(self) -> Lattice:
-        return self._of._lattice
 
     @property
     def _is_long(self) -> bool:
