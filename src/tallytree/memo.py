@@ -60,21 +60,24 @@ class cached(Generic[T]):
     def __get__(self, instance: object | None, owner: type) -> cached[T] | T:
         if instance is None:
             return self
-        store = instance.__dict__
-        if self._name in store:
-            value: T = store[self._name]
-            return value
-        return self._first(store, instance)
-
-    def _first(self, store: dict[str, Any], instance: object) -> T:
-        value: T = store.setdefault(self._name, self._compute(instance))
+        value: T = instance.__dict__.setdefault(self._name, self._compute(instance))
         return value
 
 
 class answer(cached[T]):
     """A property that is computed once, by one thread while others wait, and cannot be set."""
 
-    def _first(self, store: dict[str, Any], instance: object) -> T:
+    @overload
+    def __get__(self, instance: None, owner: type) -> answer[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> answer[T] | T:
+        if instance is None:
+            return self
+        store = instance.__dict__
+        if self._name in store:
+            value: T = store[self._name]
+            return value
         return _once(store, self._name, self._compute, instance)
 
     def __set__(self, instance: object, value: object) -> None:
