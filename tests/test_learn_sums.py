@@ -151,6 +151,10 @@ def test_wrong_calls_say_what_to_do():
         (lambda: fit_sums([1.5, 2], [1.5]), "`step` must be given"),
         (lambda: fit_sums([1, 2], []), "at least one row"),
         (lambda: fit_sums([1, 2], [1.5]), "must be an array of integers"),
+        (
+            lambda: fit_sums([1, 2], [[1.0], [1.0, 2.0]]),
+            "`value` must be numbers, but rows of different lengths",
+        ),
         (lambda: fit_sums([1, 2], [1], X=np.zeros((3, 1))), "`X`"),
         (lambda: fit_sums([1, 2], [1, 2], X=np.zeros((3, 2, 1))), "`X`"),
         (lambda: fit_sums([1, 2], log_f=np.zeros(3)), "`log_f`"),

@@ -200,7 +200,9 @@ def fit_sums(
             "`fit_sums` needs one of `value`, a range with `low` and `high`, and `log_f`, to say what is known of the "
             f"sum of every row; {'none' if not any(known) else 'several'} arrived."
         )
-    sizes = [np.shape(a)[0] for a in (value, low, high) if a is not None and np.ndim(a)]
+    given = {"value": value, "low": low, "high": high}
+    arrays = [checks.rectangular(name, a, "numbers") for name, a in given.items() if a is not None]
+    sizes = [len(a) for a in arrays if a.ndim]
     x = _covariates(X, n, sizes[0] if sizes else None)
     rows = x.shape[0] if x.ndim == 3 else sizes[0] if sizes else 1
     constant = checks.flag("intercept", intercept) and X is not None

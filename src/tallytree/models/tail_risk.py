@@ -13,11 +13,11 @@ from ..arrays import Float64, Ints
 from ..checks.sums import real_array
 from ..engine.law import LOG_HALF, log_sides
 from ..engine.log_sums import log_sum
-from ..engine.pmf.events import Lattice, floor_to_grid, rounded_outwards
+from ..engine.pmf.events import floor_to_grid, rounded_outwards
 from ..engine.pmf.sums import Weight
 from ..errors import ParameterError
 from ..memo import cached
-from .frozen_distribution import FrozenDistribution
+from .frozen_distribution import FrozenDistribution, LawOf
 
 _AT_POINTS = ("cdf", "sf", "logcdf", "logsf")
 _MEANS = ("mean", "expected_shortfall")
@@ -215,7 +215,7 @@ class TailRisk(FrozenDistribution):
         return found.reshape(*self.batch_shape, found.shape[-1])
 
 
-class BoundingLaw(TailRisk):
+class BoundingLaw(LawOf, TailRisk):
     """A law that is known by its two tails and bounds another one from one side."""
 
     _of: TailRisk
@@ -224,17 +224,8 @@ class BoundingLaw(TailRisk):
     def __init__(self, of: TailRisk, log_cdf: Float64, log_sf: Float64) -> None:
         self.__dict__.update(_of=of, _log_tails=(log_cdf, log_sf))
 
-    @property
-    def n(self) -> int:
-        return self._of.n
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        return self._of.batch_shape
-
-    @property
-    def _lattice(self) -> Lattice:
-        return self._of._lattice
+    def _parts(self) -> tuple[Any, ...]:
+        return self._of, *self._log_tails
 
     @cached
     def _log_table(self) -> Float64:
