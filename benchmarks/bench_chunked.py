@@ -4,6 +4,10 @@
     python benchmarks/bench_chunked.py --variables 1e8 --dtype float32 --more  # also the draw and the mode
     python benchmarks/bench_chunked.py --variables 1e7 --check                 # answers against those in memory
     python benchmarks/bench_chunked.py --growth --write                        # 10^6 to 10^8, for docs/scaling.md
+    python benchmarks/bench_chunked.py --variables 2e7 --groups                # a Parquet file with 1,000 groups
+
+With `--groups`, every group has a known count and there is none on the total: reading, sorting and `RaggedBatch` in
+memory beside the model in chunks and the command line, which also writes log-odds and all columns.
 
 The file is made, used and removed. Everything is measured in one run, each contender in a process of its own; its
 peak resident memory is given. Wall time on a busy machine is that of the disk and of the neighbours too.
@@ -75,7 +79,67 @@ def by_chunks(path: Path, out: Path, what: str = "marginals") -> dict[str, float
     return {"log_z": float(log_z), "bound": float(model.error_bound)}
 
 
+GROUPS = 1000
+
+
+def make_groups(path: Path, n: int) -> None:
+    """Log-odds and scattered groups of about n / 1,000 rows; the counts go beside them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    rows = {"logit": rng.standard_normal(n), "store": rng.integers(0, GROUPS, n)}
+    pq.write_table(pa.table(rows), path, row_group_size=STEP)
+    lines = [f"{store},{n // GROUPS // 10}" for store in range(GROUPS)]
+    path.with_suffix(".csv").write_text("\n".join(["store,count", *lines]) + "\n")
+
+
+def by_sorting(path: Path, out: Path) -> dict[str, float]:
+    """Read the columns, sort them by group and solve a `RaggedBatch`, all in memory."""
+    import pyarrow.parquet as pq
+
+    import tallytree as tt
+
+    columns = pq.read_table(path)
+    logits, stores = columns["logit"].to_numpy(), columns["store"].to_numpy()
+    order = np.argsort(stores, kind="stable")
+    sizes = np.unique(stores, return_counts=True)[1]
+    potentials = [tt.exactly(len(logits) // GROUPS // 10)] * len(sizes)
+    found = np.empty(len(logits))
+    found[order] = np.concatenate(tt.RaggedBatch(logits[order], potentials, sizes=sizes).marginals)
+    np.save(out, found)
+    return {}
+
+
+def by_groups(path: Path, out: Path) -> dict[str, float]:
+    """The same from a model in chunks."""
+    import pyarrow.parquet as pq
+
+    import tallytree as tt
+
+    counts = {
+        store: tt.exactly(pq.ParquetFile(path).metadata.num_rows // GROUPS // 10) for store in range(GROUPS)
+    }
+    tt.ChunkedCountModel(path, column="logit", groups="store", group_potential=counts).marginals(out=out)
+    return {}
+
+
+def by_command(path: Path, out: Path) -> dict[str, float]:
+    """Marginals and log-odds beside all columns, by the command line."""
+    from tallytree.cli import main as command
+
+    counts, goal = str(path.with_suffix(".csv")), str(out.with_suffix(".out.parquet"))
+    try:
+        command(["infer", str(path), "--group-counts", "store", counts, "--output", goal, "--quiet"])
+    finally:
+        Path(goal).unlink(missing_ok=True)
+    return {}
+
+
 CONTENDERS = {
+    "sorting": by_sorting,
+    "groups": by_groups,
+    "command": by_command,
     "numpy": by_numpy,
     "marginals": by_chunks,
     "sample": lambda path, out: by_chunks(path, out, "sample"),
@@ -120,7 +184,23 @@ def compare(n: int, dtype: str, folder: Path, more: bool) -> dict[str, dict[str,
         found = {name: outside(name, path, out) for name in names}
     finally:
         path.unlink(missing_ok=True)
-    base = found["numpy"]
+    show(n, dtype, found)
+    return found
+
+
+def compare_groups(n: int, folder: Path) -> None:
+    path, out = folder / "tallytree-bench-groups.parquet", folder / "tallytree-bench-out.npy"
+    try:
+        make_groups(path, n)
+        show(n, "groups", {name: outside(name, path, out) for name in ("sorting", "groups", "command")})
+    finally:
+        path.unlink(missing_ok=True)
+        path.with_suffix(".csv").unlink(missing_ok=True)
+
+
+def show(n: int, dtype: str, found: dict[str, dict[str, float]]) -> None:
+    """Print all rows, with ratios to the first."""
+    base = next(iter(found.values()))
     for name, row in found.items():
         ratios = f"{row['wall'] / base['wall']:5.2f} x wall, {row['processor'] / base['processor']:5.2f} x processor"
         rest = {k: v for k, v in row.items() if k not in ("wall", "processor", "peak")}
@@ -129,7 +209,6 @@ def compare(n: int, dtype: str, folder: Path, more: bool) -> dict[str, dict[str,
             f"({1e9 * row['processor'] / n:6.1f} ns per variable) peak {row['peak']:6.0f} MB  {ratios}  {rest or ''}",
             flush=True,
         )
-    return found
 
 
 def growth(folder: Path) -> list[list[str]]:
@@ -188,6 +267,7 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="with --growth: write the table of docs/scaling.md"
     )
+    parser.add_argument("--groups", action="store_true", help="a Parquet file with a count for each group")
     parser.add_argument("--check", action="store_true", help="compare with the model in memory instead")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
@@ -197,6 +277,8 @@ def main() -> None:
         return inside(chosen.inside, chosen.path, chosen.out)
     if chosen.check:
         return check(int(chosen.variables), chosen.dtype)
+    if chosen.groups:
+        return compare_groups(int(chosen.variables), chosen.folder)
     if chosen.growth:
         about = machine.describe()
         rows = growth(chosen.folder)
