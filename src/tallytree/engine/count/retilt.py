@@ -57,7 +57,7 @@ def needed(program: TreeProgram, nu: Float64, tables: Float64) -> bool:
     if not serves(program):
         return False
     n, seen, share = _sampled(program)
-    outermost = _outermost(program, tables)
+    outermost = tables[:, outermost_cells(program)]
     for b, row in enumerate(nu[:, seen]):
         likely = expit(row)
         mean, spread = share * likely.sum(), np.sqrt(share * np.sum(likely * (1.0 - likely)))
@@ -77,7 +77,7 @@ def climb_under_common_tilt(
     answer: the bounds are infinite.
     """
     n, seen, share = _sampled(program)
-    simpler = native.flat(Rows(nu, np.ascontiguousarray(_outermost(program, tables))), False)
+    simpler = native.flat(Rows(nu, np.ascontiguousarray(tables[:, outermost_cells(program)])), False)
     tilt, mean = _tilt_of(nu[:, seen], simpler.messages[:, seen])
     if least > 0 and np.all(np.abs(tilt) * np.sqrt(0.25 * n) < least):
         return Answer.none(nu.shape)
@@ -95,13 +95,8 @@ def _sampled(program: TreeProgram) -> tuple[int, slice, float]:
     return n, seen, n / len(range(n)[seen])
 
 
-def _outermost(program: TreeProgram, tables: Float64) -> Float64:
-    """The table of the group that holds all variables, (1 or B, n + 1)."""
-    return tables[:, outermost_cells(program)]
-
-
 def outermost_cells(program: TreeProgram) -> slice:
-    """Where that table is among all."""
+    """Where the table of the group that holds all variables is among all."""
     offset = int(program.table_offset[int(program.roots[0]) - program.n_leaves])
     return slice(offset, offset + program.n_leaves + 1)
 
@@ -199,7 +194,7 @@ def at_posterior(
     outermost = follow(np.where(parent >= 0, parent, np.arange(sets)))
     shifted, weights = np.array(nu), np.empty((len(nu), program.table_total))
     for b in range(len(nu)):
-        own_sums = np.stack([np.bincount(own[held], row[held], sets) for row in (moved[b], spread[b])])
+        own_sums = _sums_by(own, np.stack([moved[b], spread[b]]), sets)
         of_all = np.stack([np.bincount(outermost, row, sets)[outermost] for row in own_sums])
         total, weight = np.where(own_sums[1] > 0.0, own_sums, of_all)
         tilt = np.divide(total, weight, out=np.zeros(sets), where=weight > 0.0)

@@ -64,8 +64,6 @@ class Cover:
         possible = np.isfinite(log_f)
         possible[:first] = possible[first + n + 1 :] = False
         self.impossible = not possible.any()
-        self._parts: list[Any] = []
-        self._windows: list[Window] = []
         self._known: dict[tuple[int, int], _Weighed] = {}
         self.counts, self.log_weights = np.empty(0, np.int64), np.empty(0)
         if self.impossible:
@@ -90,8 +88,8 @@ class Cover:
 
     def part(self, window: int) -> Any:
         """Upward messages of a window; of many windows none are kept."""
-        kept = self._parts[window]
-        return self._prepare(self._windows[window]) if kept is None else kept
+        found = [*self._known.values()][window]
+        return self._prepare(found.window) if found.part is None else found.part
 
     def _divide(self, kept: NDArray[np.bool_]) -> list[Window]:
         counts = np.flatnonzero(kept)
@@ -140,7 +138,6 @@ class Cover:
             found = known[place] if place in known else self._weigh(window)
             self._known[place] = found if len(windows) <= KEPT else found._replace(part=None)
         every = list(self._known.values())
-        self._windows, self._parts = [f.window for f in every], [f.part for f in every]
         self.counts = np.concatenate([f.counts for f in every])
         self.log_weights = np.concatenate([f.log_weights for f in every])
         self.window_of = np.repeat(np.arange(len(every)), [len(f.counts) for f in every])
@@ -173,8 +170,8 @@ class Cover:
         if len(k) == 0:
             return k
         bound = np.full(len(k), math.inf)
-        for window in self._windows:
-            for mean in {window.low, window.high}:
+        for ends in self._known:
+            for mean in set(ends):
                 self._improve(bound, k, self._tilt(float(mean)))
         # Each total that is still in question gets a tilt of its own, the most likely first; it serves the others too.
         asked = np.zeros(len(k), bool)
