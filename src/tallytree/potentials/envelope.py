@@ -17,6 +17,9 @@ from tallytree.errors import ParameterError
 from tallytree.memo import once
 
 LONGEST_TABLE = 1 << 24  # counts of a stretch that has to be looked at as a whole
+_KEPT = (
+    1 << 18
+)  # counts of a stretch that is: a formula asked for single counts takes as long as for a thousand
 
 
 Convexity = Literal["straight", "concave", "convex", "unknown"]
@@ -65,20 +68,25 @@ class Envelope:
         if stretch.convexity == "unknown":
             inside = self._table(stretch)[low - stretch.first : high - stretch.first + 1]
             return float(np.max(inside - slope * np.arange(len(inside))))
+        window = self._quick_window(stretch)
         tried = [low, high]
         if stretch.convexity == "concave":
-            top = self._top(low, high, slope)
+            top = self._top(window, low, high, slope)
             tried += [k for k in (top - 1, top, top + 1) if low <= k <= high]
-        return max(self._at(k) - slope * (k - low) for k in tried)
+        return max(float(window(k, k)[0]) - slope * (k - low) for k in tried)
 
-    def _at(self, k: int) -> float:
-        return float(self._window(k, k)[0])
+    def _quick_window(self, stretch: Stretch) -> Callable[[int, int], Float64]:
+        """The same window, of a table where the stretch is short enough for one."""
+        if stretch.last - stretch.first >= _KEPT:
+            return self._window
+        table, start = self._table(stretch), stretch.first
+        return lambda first, last: table[first - start : last - start + 1]
 
-    def _top(self, low: int, high: int, slope: float) -> int:
+    def _top(self, window: Callable[[int, int], Float64], low: int, high: int, slope: float) -> int:
         """The first count from which a concave log f rises by less than the slope."""
         while low < high:
             middle = (low + high) // 2
-            here, there = self._window(middle, middle + 1)
+            here, there = window(middle, middle + 1)
             rises = there > -math.inf and (here == -math.inf or there - here >= slope)
             low, high = (middle + 1, high) if rises else (low, middle)
         return low
