@@ -29,14 +29,67 @@ class Reason(NamedTuple):
     kinds: tuple[str, ...] = ("",)
     verbs: tuple[str, ...] = ("",)
     inputs: tuple[str, ...] = ("",)  # parts of the names of log-odds and potentials
+    largest: float = math.inf  # variables
 
     def holds(self, part: dict[str, Any], cell: dict[str, Any]) -> bool:
         names = (part["home"], self.homes), (part["kind"], self.kinds), (part["verb"], self.verbs)
         named = all(any(name.startswith(w) for w in wanted) for name, wanted in names)
-        return named and any(w in cell["input"] for w in self.inputs)
+        return named and part["size"] <= self.largest and any(w in cell["input"] for w in self.inputs)
 
 
-REASONS: tuple[Reason, ...] = ()
+FLAT = ("flat", "batch", "rows of 300", "ragged", "thinned")
+NESTED = ("nested", "blocks", "all-or-none blocks")
+EDGES = ("path", "star", "broom", "random tree", "coupled", "chain", "left to right", "sequences")
+FAR = ("sd 1e6", "cauchy", "wide", "mask", "10 far", "half forced")
+
+# The first that holds is named. What says "not mended" is a fault of the library, not of the models.
+REASONS: tuple[Reason, ...] = (
+    Reason(
+        "the unit is the price of a far divergence, a difference of two inferences; models as near as these take an "
+        "integral of a dozen products or more",
+        verbs=("kl near", "kl itself"),
+    ),
+    Reason(
+        "log-weights are so large that their expectations lose their digits: distributions of counts or sums around "
+        "the mode, a dozen to thirty inferences",
+        kinds=FLAT,
+        verbs=("entropy",),
+    ),
+    Reason(
+        "one to three milliseconds: several quick methods that cannot certify, and a tree with an exponent for each "
+        "count or the few undecided variables, where the usual answer takes a tenth of one",
+        kinds=FLAT,
+        inputs=(*FAR, "1 or n-2"),
+        largest=4096,
+    ),
+    Reason(
+        "rows whose far log-odds leave few variables undecided are solved one by one",
+        kinds=("batch", "rows of 300", "ragged"),
+        inputs=FAR,
+    ),
+    Reason(
+        "two stretches of possible counts: an inference for each, after the methods for one stretch have failed",
+        kinds=FLAT,
+        inputs=("1 or n-2",),
+    ),
+    Reason(
+        "the usual sample takes a fifth of an inference; this one takes all of one and more",
+        kinds=NESTED,
+        verbs=("sample",),
+    ),
+    Reason(
+        "posterior log-odds of a vertex are hundreds or thousands: no tile of sixteen counts holds both of its states, "
+        "and logarithms take quadratic time, announced from 3 s on; not mended",
+        kinds=EDGES,
+        inputs=("cauchy, exactly n-1", "cauchy, exactly 1", "sd 1e6"),
+    ),
+    Reason(
+        "the possible counts are far apart, and no one tilt serves both: logarithms take quadratic time, announced "
+        "from 3 s on; not mended",
+        kinds=EDGES,
+        inputs=("1 or n-2",),
+    ),
+)
 UNKNOWN = "not looked into"
 
 

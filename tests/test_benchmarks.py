@@ -210,3 +210,16 @@ def test_the_readme_and_the_site_show_the_same_run():
     where, how = heading.split(". ", 1)
     assert tables.startswith(where)
     assert how in tables
+
+
+def test_the_reasons_of_a_sweep_name_kinds_verbs_and_inputs_that_there_are(monkeypatch):
+    """A reason with a name that no cell has would never hold."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import cliff_tables
+    import cliffs
+
+    inputs = [", ".join(i) for i in cliffs.INPUTS]
+    for reason in cliff_tables.REASONS:
+        assert all(any(k.startswith(w) for k in cliffs.KINDS) for w in reason.kinds), reason.kinds
+        assert all(any(v.startswith(w) for v in cliffs.VERBS) for w in reason.verbs), reason.verbs
+        assert all(any(w in i for i in inputs) for w in reason.inputs), reason.inputs
