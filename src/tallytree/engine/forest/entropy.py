@@ -81,7 +81,8 @@ def _without_impossible(problem: ForestProblem, answer: Answer) -> ForestProblem
     out = certain & (belief < _IMPOSSIBLE) & (problem.log_leaf > -math.inf)
     if not out.any():
         return None
-    return replace(problem, log_leaf=np.where(out, -math.inf, problem.log_leaf))
+    # A batch of its own: what is found for it has as many rows as it has models.
+    return replace(problem, log_leaf=np.where(out, -math.inf, problem.log_leaf), origin=None)
 
 
 def _log_beliefs(problem: ForestProblem, answer: Answer) -> Float64:
