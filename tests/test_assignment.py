@@ -327,5 +327,5 @@ def test_samples_of_a_sparse_problem_are_matrices():
 
 
 def test_forbidden_must_be_truth_values():
-    with pytest.raises(tt.ParameterError, match="truth values"):
+    with pytest.raises(tt.ParameterError, match=r"array of zeros and ones.*entry \(0, 0\) is 0.5"):
         tt.assignment(np.zeros((2, 2)), forbidden=[[0.5, 0.0], [0.0, 0.0]])

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from contract import assert_contract
+from oracle import enumerate_model
 from oracle_chains import log_space_chain
 from tallytree import config
 from tallytree.engine.count import decided, derivatives, infer
+from tallytree.engine.problem import Rows
 
 N = 72
 
@@ -337,3 +340,26 @@ def test_a_few_counts_far_apart_are_as_many_models(counts, monkeypatch):
     found = model.hessian_vector_product(np.ones(n))
     probs, count = np.exp(posterior), np.arange(n + 1.0)
     np.testing.assert_allclose(found.tables[0], probs * (count - probs @ count), atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_stretches_that_forced_variables_exclude_say_nothing(seed, monkeypatch):
+    """Their messages are NaN: a sum of logarithms overflowed, and derivatives were NaN."""
+    rng = np.random.default_rng(seed)
+    n = 12
+    nu = 300.0 * rng.standard_normal(n)
+    nu[rng.permutation(n)[:4]] = np.inf if seed % 2 else -np.inf
+    table = 1000.0 * rng.standard_normal(n + 1)
+    table[[1, 6, 10]] = -np.inf  # possible: 0, 2 to 5, 7 to 9, 11 and 12
+    rows = Rows(nu[None], table[None])
+    answer = infer._by_stretches(rows)
+    want = enumerate_model(nu, [(range(n), table)])
+    assert_contract(nu + answer.messages[0], want.posterior_logits)
+    assert answer.bound[0] < 1e-9
+    monkeypatch.setattr(derivatives, "_flat_rung", derivatives._by_stretches)
+    v = rng.standard_normal(n)
+    found = tt.CountModel(nu, table).hessian_vector_product(v)
+    np.testing.assert_allclose(found.logits, want.covariance @ v, atol=1e-9)
+    probs, score = np.exp(want.log_probs), want.states @ v
+    moved = np.bincount(want.states.sum(1), probs * (score - probs @ score), n + 1)
+    np.testing.assert_allclose(found.tables[0], moved, atol=1e-9)

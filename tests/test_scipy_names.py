@@ -146,7 +146,7 @@ def test_expectations_over_a_batch():
         (lambda x: x.expect(lambda k: "a"), "one number for each"),
         (lambda x: x.expect(lambda k: [1.0, 2.0]), "one number for each of the 4 values"),
         (lambda x: x.expect(3), "`func` must be a function"),
-        (lambda x: x.expect(lambda k: k * np.nan), "NaN at 0"),
+        (lambda x: x.expect(lambda k: k * np.nan), "entry 0 is NaN"),
         (lambda x: x.expect(lb="a"), "`lb` must be a real number"),
         (lambda x: x.expect(ub=[1, 2]), "`ub` must be a real number"),
         (lambda x: x.expect(loc=1), "'loc' arrived"),

@@ -27,7 +27,7 @@ from .. import native, thresholds
 from ..answer import Answer, Derivatives, posterior
 from ..ladder import TANGENT, TOLERANCE, climb
 from ..problem import Problem, Rows
-from . import infer, retilt, star, stretches
+from . import infer, retilt, star
 from .characteristic import flat_tangent
 from .decided import SHARE, core_of
 from .infer import gathered, parts_of, put
@@ -334,17 +334,16 @@ def _by_stretches(batch: _Batch) -> _Part:
     part = batch.nothing(math.inf)
     for b in range(len(batch)):
         one = batch.take(np.array([b]))
-        own = [replace(one, tables=table[None]) for table in stretches.split(one.tables[0])]
-        if own:
+        own = infer.stretch_answers(one.nu, one.tables[0])
+        if own and all(answer.bound[0] <= TOLERANCE for _, answer in own):
             part = part.patched(_stretch_by_stretch(one, own), np.array([b]))
     return part
 
 
-def _stretch_by_stretch(one: _Batch, own: list[_Batch]) -> _Part:
-    found, answers = [], [infer.flat_answer(part.nu, part.tables) for part in own]
-    if any(answer.bound[0] > TOLERANCE for answer in answers):
-        return one.nothing(math.inf)
-    for part, answer in zip(own, answers):
+def _stretch_by_stretch(one: _Batch, own: list[tuple[Float64, Answer]]) -> _Part:
+    found, answers = [], [answer for _, answer in own]
+    for table, answer in own:
+        part = replace(one, tables=table[None])
         probs = np.zeros(one.tables.shape)
         if one.counts or one.h is not None:
             probs = _solved(None, replace(part, v=part.v[:0], h=None, counts=True)).probs

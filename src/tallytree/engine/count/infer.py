@@ -254,11 +254,20 @@ def _by_stretches(rows: Rows | Problem) -> Answer:
     """Models whose possible counts are a few stretches, one by one and stretch by stretch; no answer for the others."""
     answer = Answer.none(rows.nu.shape)
     for b in range(len(rows)):
-        own, nu = stretches.split(rows.tables[b % len(rows.tables)]), rows.nu[b : b + 1]
-        if own:
-            parts = [flat_answer(nu, table[None]) for table in own]
+        nu = rows.nu[b : b + 1]
+        parts = [part for _, part in stretch_answers(nu, rows.tables[b % len(rows.tables)])]
+        if parts and all(np.isfinite(part.bound[0]) for part in parts):
             answer = answer.patched(stretches.joined(nu, parts), np.array([b]))
     return answer
+
+
+def stretch_answers(nu: Float64, table: Float64) -> list[tuple[Float64, Answer]]:
+    """Every stretch of possible counts as a table, and its answer.
+
+    Those that infinite log-odds make impossible are left out, for they say nothing of the variables.
+    """
+    answers = [(own, flat_answer(nu, own[None])) for own in stretches.split(table)]
+    return [(own, part) for own, part in answers if part.log_mean[0] > -math.inf]
 
 
 def flat_answer(nu: Float64, tables: Float64) -> Answer:
