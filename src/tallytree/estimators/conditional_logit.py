@@ -450,7 +450,7 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
             )
         for name in {"classes_", "intercept_"} & set(self.__dict__):  # of an earlier fit to matched sets
             delattr(self, name)
-        vars(self).update(attributes, is_survival_=survival, n_rows_missing_=0)
+        self.__dict__.update(attributes, is_survival_=survival, n_rows_missing_=0)
         nothing = np.zeros(0)
         parts = (nothing if part is None else part for part in (offset, weights))
         self._fingerprint = strata._fingerprint() + fingerprint(*parts)

@@ -88,7 +88,7 @@ def _without_impossible(problem: ForestProblem, answer: Answer) -> ForestProblem
 def _log_beliefs(problem: ForestProblem, answer: Answer) -> Float64:
     """Log-probabilities of the states of every vertex, (B, D, K)."""
     with np.errstate(invalid="ignore"):
-        belief = problem.log_leaf + answer.messages
+        belief: Float64 = problem.log_leaf + answer.messages
         return belief - log_sum(belief, keepdims=True)
 
 
