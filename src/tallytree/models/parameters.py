@@ -444,20 +444,22 @@ _DOUBLE = np.dtype(np.float64)
 _dot = getattr(np.vdot, "__wrapped__", np.vdot)
 
 
-def _made_table(kind: type[Potential], potential: Potential, n: int) -> tuple[Float64, Float64 | None]:
-    """The log-table of a potential, and its finite entries if they are not all 0; `kind` tells equal numbers apart."""
+def _made_table(kind: type[Potential], potential: Potential, n: int) -> tuple[Float64, bool]:
+    """The log-table of a potential, and whether it is known to hold no mask; `kind` tells equal numbers apart."""
     table = potential._table(n)
-    return table, None if potential.hard else table[table > -math.inf]
+    return table, potential.hard or _is_small(table) or _is_small(table[table > -math.inf])
+
+
+def _is_small(numbers: Float64) -> bool:
+    """Whether a small sum of squares tells at once that there is no NaN, nothing infinite and no mask."""
+    return bool(_dot(numbers, numbers) < masks.SMALL_SQUARE)
 
 
 _kept_table = lru(64)(_made_table)  # of potentials that are equal if their numbers are
 
 
 def of_small_model(logits: Any, groups: Any) -> Parameters | None:
-    """One log-table or potential over a few variables, the usual case, kept short; None if it is not this case.
-
-    A small sum of squares tells at once that there is no NaN, nothing infinite and no mask among the numbers.
-    """
+    """One log-table or potential over a few variables, the usual case, kept short; None if it is not this case."""
     if (
         type(logits) is not np.ndarray
         or logits.ndim != 1
@@ -469,19 +471,15 @@ def of_small_model(logits: Any, groups: Any) -> Parameters | None:
     if type(groups) is np.ndarray:
         if groups.shape != (n + 1,) or groups.dtype is not _DOUBLE:
             return None
-        own = groups.copy()
-        finite: Float64 | None = own
-        given: Any = own
+        given: Any = groups.copy()
+        own, small = given, _is_small(given)
     elif isinstance(groups, Potential):
         given = groups
         kind = type(groups)
-        own, finite = (_kept_table if issubclass(kind, Named) else _made_table)(kind, groups, n)
-        if own.ndim > 1:  # one parameter per model
-            return None
+        own, small = (_kept_table if issubclass(kind, Named) else _made_table)(kind, groups, n)
     else:
         return None
-    small = _dot(logits, logits) < masks.SMALL_SQUARE
-    if not small or (finite is not None and not _dot(finite, finite) < masks.SMALL_SQUARE):
+    if own.ndim > 1 or not small or not _is_small(logits):  # more dimensions: one parameter per model
         return None
     kept = logits.copy()
     kept.setflags(write=False)

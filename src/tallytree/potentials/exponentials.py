@@ -386,7 +386,7 @@ def noisy_and(rate: Numbers, leak: Numbers = 0.0, t: int | npt.ArrayLike = 1) ->
 
 def _possible(rate: Any, leak: Any, caused: Any) -> Any:
     """Whether an outcome can happen that the leak or a variable causes, or that nothing may cause."""
-    return np.where(caused == 1, (rate > 0.0) | (leak > 0.0), leak < 1.0)
+    return ((caused == 1) & ((rate > 0.0) | (leak > 0.0))) | ((caused != 1) & (leak < 1.0))
 
 
 _IMPOSSIBLE = (
