@@ -442,6 +442,12 @@ def test_evidence_that_no_scenario_allows_is_refused():
     assert math.exp(known.event_log_prob) == pytest.approx(0.05, rel=1e-12)
 
 
+def test_no_evidence_changes_no_mixture():
+    x = tt.PoissonBinomial([[0.1, 0.1], [0.6, 0.9]], weights=[3, 5]).mixture([0.75, 0.25])
+    assert x.condition({}).scenario_probs == pytest.approx([0.75, 0.25], rel=1e-15)
+    assert x.condition({}).cdf(4) == pytest.approx(x.cdf(4), rel=1e-15)
+
+
 def test_draws_given_a_range_follow_the_conditional_law(windows):
     rng = np.random.default_rng(7)
     n = 12

@@ -638,7 +638,7 @@ class PoissonBinomial(TailRisk):
     def _log_evidence(self, evidence: Mapping[int, int]) -> Float64:
         """Log-probability of the values of some variables, (B,)."""
         variables, tables = self._evidence(evidence)
-        allowed = np.reshape(tables, (len(variables), -1))
+        allowed = np.reshape(tables, (len(variables), self._log_outcomes.shape[-1]))
         return np.asarray((self._log_outcomes[:, variables] + allowed).max(axis=2).sum(axis=1))
 
 
