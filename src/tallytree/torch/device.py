@@ -137,4 +137,4 @@ def _solved(structure: Structure, logits: Tensor, tables: Tensor | None, counts:
     from .cuda import ladder
 
     found = ladder.solve(structure, ladder.Asked(*_rows(structure, logits, tables), *motion), counts)
-    return tuple(part.reshape(*logits.shape[:-1], *part.shape[1:]) for part in found)
+    return tuple(part.reshape((*logits.shape[:-1], *part.shape[1:])) for part in found)
