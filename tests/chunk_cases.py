@@ -9,6 +9,28 @@ import tallytree as tt
 from tallytree.engine.count import chunks
 
 
+class TableArray:
+    """A table in memory, with the methods of a `CountTable`."""
+
+    def __init__(self, log_f):
+        self._log_f = np.ascontiguousarray(log_f, np.float64)
+        self.n = len(self._log_f) - 1
+
+    def at(self, k):
+        return float(self._log_f[k])
+
+    def window(self, first, last):
+        return self._log_f[first : last + 1]
+
+    def support_within(self, least, most):
+        possible = np.flatnonzero(self._log_f[least : most + 1] > -math.inf)
+        return (least + int(possible[0]), least + int(possible[-1])) if len(possible) else (least, least - 1)
+
+    def largest(self, first, last, slope):
+        inside = self._log_f[first : last + 1]
+        return float(np.max(inside - slope * np.arange(len(inside)), initial=-math.inf))
+
+
 def cut(logits, seed=0):
     """Uneven chunks; some are empty, some have a single variable."""
     n = len(logits)
@@ -25,7 +47,7 @@ def solve(logits, potential, parts=None, few=0, rounds=None):
             rounds.append(asked)
         return chunks.merge(pickle.loads(pickle.dumps(chunks.reduce(piece, asked))) for piece in pieces)
 
-    return chunks.solve_chunks(reduce_all, chunks.solve(chunks.TableArray(log_f), few=few))
+    return chunks.solve_chunks(reduce_all, chunks.solve(TableArray(log_f), few=few))
 
 
 def answers(logits, solution, what="posterior_logits", parts=None):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from chunk_cases import answers, apart, cut, solve
+from chunk_cases import TableArray, answers, apart, cut, solve
 from helpers import few
 from oracle import log_poisson_binomial
 from oracle_states import all_states
@@ -19,7 +19,7 @@ compiled = pytest.mark.skipif(
 
 
 def windows_of(logits, potential, few=0):
-    log_f = chunks.TableArray(potential.log_table(len(logits)))
+    log_f = TableArray(potential.log_table(len(logits)))
     parts = cut(logits)
     solution = chunks.solve_chunks(parts, chunks.solve(log_f, few=few))
     return chunks.solve_chunks(parts, chunks.count_windows(solution))
@@ -67,7 +67,7 @@ def test_sums_of_powers_need_one_reduction(mixture):
         rounds.append(asked)
         return chunks.merge(chunks.reduce(part, asked) for part in cut(logits))
 
-    table = chunks.TableArray(mixture.log_table(n))
+    table = TableArray(mixture.log_table(n))
     solution = chunks.solve_chunks(reduce_all, chunks.solve(table, mixture.mixture(n)))
     assert len(rounds) == 1
     model = tt.CountModel(logits, mixture)

@@ -8,9 +8,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import tallytree as tt
-from chunk_cases import answers, apart, solve
+from chunk_cases import TableArray, answers, apart, solve
 from oracle import log_space_tree, two_value_model
 from tallytree import config
+from tallytree.engine import native
 from tallytree.engine.count import chunks
 
 compiled = pytest.mark.skipif(
@@ -100,7 +101,7 @@ def test_log_z_keeps_its_digits_where_its_two_parts_cancel(k):
     n = 32 * len(chunk)
     log_f = np.full(n + 1, -math.inf)
     log_f[k] = 0.0
-    solution = chunks.solve_chunks([chunk] * 32, chunks.solve(chunks.TableArray(log_f)))
+    solution = chunks.solve_chunks([chunk] * 32, chunks.solve(TableArray(log_f)))
     m = n // 2  # so many have the larger log-odds, and k of these are on
     want = math.lgamma(m + 1) - math.lgamma(k + 1) - math.lgamma(m - k + 1) + large * k
     assert abs(solution.log_partition - want) <= 1e-12 * (1 + abs(want))
@@ -200,26 +201,12 @@ def test_a_solution_is_small_and_travels():
 
 
 @compiled
-@pytest.mark.parametrize("what", ["marginals", "posterior_logits"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("infinite", [False, True])
-def test_a_chunk_may_be_mapped_into_itself(what, dtype, infinite):
-    logits = np.random.default_rng(3).normal(size=20_000).astype(dtype)
-    if infinite:
-        logits[[3, 19_000]] = math.inf, -math.inf
-    solution = solve(logits, tt.exactly(300))
-    want = chunks.map_logits(logits, solution.mapping, what)
-    assert chunks.map_logits(logits, solution.mapping, what, out=logits) is logits
-    assert_array_equal(logits, want)
-
-
-@compiled
 def test_a_place_for_answers_that_would_need_a_copy_is_refused():
     logits = np.random.default_rng(3).normal(size=5_000)
     solution = solve(logits, tt.exactly(300))
     for out in (np.empty(10_000)[::2], np.empty(5_000, np.float32), np.empty(4_999)):
         with pytest.raises((TypeError, ValueError)):
-            chunks.map_logits(logits, solution.mapping, out=out)
+            native.flat_map(solution.mapping.series, logits, out, False)
 
 
 def test_no_variables_and_one_variable_are_models_too():

@@ -16,7 +16,6 @@ from scipy import fft
 
 from .. import config
 from ..arrays import Float64
-from . import native
 from .log_sums import log_sum
 
 UNIT_ROUNDOFF = 2.0**-53
@@ -377,45 +376,13 @@ class Wide(Direct):
 
 
 class MaxPlus(LogSpace):
-    """(max, +): the same programs, for best configurations."""
+    """(max, +): the same programs, for best configurations; in array code, as the compiled engine has its own."""
 
     def total(self, values: Float64, axis: Any, keepdims: bool = False) -> Float64:
         return np.asarray(values.max(axis=axis, keepdims=keepdims))
 
     def gathered(self, shape: tuple[int, ...], terms: Terms) -> Float64:
         return largest(shape, terms)
-
-    def product(self, a: Float64, b: Float64) -> Float64:
-        if not self._compiled(a, b):
-            return super().product(a, b)
-        n, width = max(a.shape[1], b.shape[1]), a.shape[3] + b.shape[3] - 1
-        short, long = (b, a) if a.shape[3] > b.shape[3] else (a, b)
-        found = [_max_plus(_pick(short, q), _pick(long, q), 0, width) for q in range(n)]
-        return np.asarray(np.maximum.reduce(found))
-
-    def adjoint(self, g: Float64, other: Float64, like: Float64) -> Float64:
-        if not self._compiled(like, other):
-            return super().adjoint(g, other, like)
-        found = _max_plus(other[..., ::-1, :], g, other.shape[3] - 1, like.shape[3])
-        return np.asarray(fold(found, like.shape, self.total))
-
-    def _compiled(self, a: Float64, b: Float64) -> bool:
-        return native.present() and min(a.shape[3], b.shape[3]) > _SHORT
-
-
-_SHORT = 8  # counts up to which a loop over them in array code is as quick as the compiled product
-
-
-def _max_plus(a: Float64, b: Float64, start: int, width: int) -> Float64:
-    """(max, +) products along the counts, all other axes broadcast."""
-    shape = np.broadcast_shapes(a.shape[:3], b.shape[:3])
-
-    def rows(x: Float64) -> Float64:
-        whole = np.broadcast_to(x, (*shape, *x.shape[3:]))
-        return np.ascontiguousarray(np.swapaxes(whole, 3, 4)).reshape(-1, x.shape[3])
-
-    found = native.max_plus(rows(a), rows(b), start, width)
-    return np.swapaxes(found.reshape(*shape, b.shape[-1], width), 3, 4)
 
 
 ARITHMETICS = (Fourier, Direct, Tiled, LogSpace)  # quickest first

@@ -27,12 +27,11 @@ from .counts import (
     law_of,
     law_sums,
 )  # fmt: skip
-from .solution import CountTable, Mapping, Solution, TableArray, map_logits
-from .solve import solve, solve_chunks
+from .solve import CountTable, Mapping, Solution, map_logits, solve, solve_chunks
 from .sums import Request, Sums, merge, reduce
 
 __all__ = [
-    "CountTable", "CountWindow", "Mapping", "Request", "Solution", "Sums", "TableArray", "Total",
+    "CountTable", "CountWindow", "Mapping", "Request", "Solution", "Sums", "Total",
     "count_windows", "draw_gathered", "draw_given_count", "draw_total", "law_of", "law_sums", "map_logits", "merge",
     "reduce", "solve", "solve_chunks",
 ]  # fmt: skip

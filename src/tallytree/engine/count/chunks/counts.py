@@ -28,8 +28,7 @@ from ...law import Law, draw_index
 from ...problem import Problem
 from ...sample.sampler import Sampler
 from ..solver import CountSolver
-from .solution import CountTable, Part, Shifted, Solution
-from .solve import COLLECTABLE, collected_problem, solve
+from .solve import COLLECTABLE, CountTable, Part, Shifted, Solution, collected_problem, solve
 from .sums import ENOUGH, VALUES, Request, Sums, count_law, reduce
 
 RELATIVE = 3e-9  # error of a probability that a tilt is trusted with
