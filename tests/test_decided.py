@@ -14,7 +14,7 @@ from contract import assert_contract
 from oracle import enumerate_model
 from oracle_chains import log_space_chain
 from tallytree import config
-from tallytree.engine.count import decided, derivatives, infer
+from tallytree.engine.count import derivatives, flat, infer
 from tallytree.engine.problem import Rows
 
 N = 72
@@ -118,7 +118,7 @@ def test_products_are_right_on_the_scale_of_the_direction(logits, table, directi
 
 def test_a_core_holds_what_is_open_and_one_of_each_side():
     nu = np.concatenate([np.full(40, -1e9), np.random.default_rng(0).normal(size=10), np.full(50, 1e6)])
-    core = decided.core_of(nu, tt.exactly(55).log_table(100))
+    core = flat.core_of(nu, tt.exactly(55).log_table(100))
     if config.native() is None:
         assert core is None
         return
@@ -127,7 +127,7 @@ def test_a_core_holds_what_is_open_and_one_of_each_side():
     assert core.on.sum() == 49
     assert (core.rows.nu[0] == nu[core.kept]).all()
     assert np.isfinite(core.log_weight)
-    assert decided.core_of(np.random.default_rng(0).normal(size=500), np.zeros(501)) is None
+    assert flat.core_of(np.random.default_rng(0).normal(size=500), np.zeros(501)) is None
 
 
 @pytest.mark.parametrize("logits", ["sd 1e6", "1000 cauchy", "mask"])
@@ -199,7 +199,7 @@ def test_two_far_counts_of_which_one_decides(seed):
 def test_a_count_that_no_variable_sees_leaves_a_core():
     n = 6000
     nu = 1000.0 * np.random.default_rng(8).standard_cauchy(n)
-    core = decided.core_of(nu, tt.one_of([1, n - 2]).log_table(n))
+    core = flat.core_of(nu, tt.one_of([1, n - 2]).log_table(n))
     assert core is not None
     assert len(core.kept) < 20
 

@@ -99,7 +99,7 @@ LEARNED = {
 
 
 def rules(name, n):
-    from tallytree.potentials.derivatives import FAMILIES
+    from tallytree.potentials.formulas import FAMILIES
 
     values, settings = LEARNED[name]
     family = FAMILIES[name]

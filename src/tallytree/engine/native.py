@@ -63,7 +63,7 @@ def flat(rows: Rows | Problem, cavities: bool = True) -> Answer:
 
 
 def open_logits(nu: Float64, tables: Float64) -> Float64:
-    """Log-odds (B, 2) between which variables are not decided; see :mod:`~tallytree.engine.count.decided`."""
+    """Log-odds (B, 2) between which variables are not decided; see :mod:`~tallytree.engine.count.flat`."""
     return np.asarray(_call("flat_open_logits", np.ascontiguousarray(nu), np.ascontiguousarray(tables)))
 
 

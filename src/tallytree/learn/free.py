@@ -25,7 +25,7 @@ from ..errors import ParameterError
 from ..memo import cached
 from ..models.count import CountModel
 from ..models.parameters import pack
-from ..potentials.derivatives import Domain
+from ..potentials.formulas import Domain
 from .parametric import Parameter, ParametricPotential
 from .statistics import CountFeatures
 

@@ -13,7 +13,7 @@ import numpy as np
 from .. import checks
 from ..arrays import Float64
 from ..errors import ParameterError
-from ..potentials.derivatives import FAMILIES, REAL, Domain, Family
+from ..potentials.formulas import FAMILIES, REAL, Domain, Family
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ..models.base import Value
 from ..models.count import CountModel
 from ..models.group import Group
 from ..potentials import Potential, as_potential
-from ..structure.forest.graph import pairs_of_variables
+from ..structure.forest.structure import pairs_of_variables
 
 if TYPE_CHECKING:
     from .blocks import GraphSamples

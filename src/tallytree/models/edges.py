@@ -16,8 +16,7 @@ from ..errors import ParameterError, StructureError
 from ..memo import Caching, cached
 from ..structure.forest import boundary
 from ..structure.forest.boundary import MAX_WIDTH
-from ..structure.forest.graph import check_forest, follow_tree
-from ..structure.forest.structure import ForestStructure
+from ..structure.forest.structure import ForestStructure, check_forest, follow_tree
 from ..structure.nested.count_tree import CountTree
 from .base import Value
 

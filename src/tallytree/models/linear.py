@@ -17,8 +17,7 @@ from ..checks import configurations
 from ..checks.sums import check_sizes
 from ..engine.count.moments import weight_of_logits
 from ..engine.log_sums import softplus
-from ..engine.pmf.best import best_configurations
-from ..engine.pmf.events import Events, Lattice, decimal, log_outcomes, to_lattice
+from ..engine.pmf.events import Events, Lattice, best_configurations, decimal, log_outcomes, to_lattice
 from ..engine.pmf.sums import Weight, draw, expectation, log_table, weight_of_table
 from ..errors import InfeasibleError, ParameterError, warn
 from ..memo import cached

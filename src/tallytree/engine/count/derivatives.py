@@ -29,14 +29,13 @@ from ..ladder import TANGENT, TOLERANCE, climb
 from ..problem import Problem, Rows
 from . import infer, retilt, star
 from .characteristic import flat_tangent
-from .decided import SHARE, core_of
+from .flat import SHARE, core_of, stretches
 from .infer import gathered, parts_of, put
 from .tree_pass import tangent_pass
 
 LEFT_OUT = 1e-17  # e^-39; windows leave out e^-42 on each side
 # Array code: above this many variables a flat model is differentiated by its characteristic function
 _LONG = 600
-_MODES = 4  # places far apart that are solved one by one
 
 
 class _Part(NamedTuple):
@@ -317,15 +316,18 @@ def _by_modes(program: TreeProgram, one: _Batch) -> _Part:
     A covariance is the mean of those of the places and the covariance of their means.
     """
     whole = _cut(program, one)
-    runs = retilt.runs_of_outermost(program, whole.batch.tables[0])
-    if whole.part.bound[0] < math.inf or not 1 < len(runs) <= _MODES:
+    apart: list[Float64] = []
+    if whole.part.bound[0] == math.inf and retilt.serves(program):
+        cells = retilt.outermost_cells(program)
+        apart = stretches(whole.batch.tables[0, cells])
+    if not apart:
         return whole.surer(program).part
     found, shares = [], []
-    for run in runs:
-        own = np.full(one.tables.shape[1], True)
-        own[retilt.outermost_cells(program)], own[run] = False, True
-        found.append(_cut(program, replace(one, tables=np.where(own, one.tables, -math.inf))).surer(program))
-        shares.append(whole.probs[run].sum())
+    for place in apart:
+        inside, tables = place > -math.inf, one.tables.copy()
+        tables[:, cells] = np.where(inside, tables[:, cells], -math.inf)
+        found.append(_cut(program, replace(one, tables=tables)).surer(program))
+        shares.append(whole.probs[cells][inside].sum())
     return _mixture(one, np.array(shares) / np.sum(shares), found)
 
 

@@ -1,4 +1,4 @@
-"""One potential over a block of variables, by sums of positive terms along a chain or as a mixture of exponentials.
+"""One potential over a block of variables, without a tree.
 
 Along a chain of partial sums (Barlow and Heidtmann 1984; Gail et al. 1981):
 
@@ -9,27 +9,40 @@ O(n k) time and memory, where k is the largest possible count; when the smallest
 counted instead. Plain numbers first; if they run out of range, logarithms. The compiled engine has the plain numbers in
 C++ (cpp/flat/single_model.cpp).
 
-A potential f(c) = sum_j a_j r_j^c needs no convolution at all:
+As a mixture of exponentials: a potential f(c) = sum_j a_j r_j^c needs no convolution at all:
 
     E f(z) = sum_j a_j prod_d (1 - p_d + p_d r_j),
 
 and what the rest of the model says to variable d is the same sum without its factor. Cost O(n r) for r terms. Terms may
 be negative or complex (parity, modulo), so the certificate is the cancellation in the sums.
+
+Stretch by stretch, where the possible counts are a few stretches far apart, such as "1 or n - 2": no tilt sees both
+places. Each stretch alone is an easy model, and the whole is their mixture: weights add up, and so do the probabilities
+that a variable is on and off.
+
+By its core, where most variables are decided: the few that are not form a small model. Let the count be one of those
+that matter. A variable whose log-odds lie far below those at which the count is reached is off, and one far above is
+on, in all but a share of e^-50 of the weight, also when any other variable is left out
+(:func:`~tallytree.engine.native.open_logits`). So it is for everyone else. Its own message compares two counts of the
+others, and is the same for all variables on its side: one of each side stays in the small model and speaks for them.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from ...arrays import Float64
+from ...arrays import Float64, Ints
+from .. import native
 from ..answer import Answer
 from ..arithmetic import UNIT_ROUNDOFF, Direct, LogSpace
-from ..log_sums import anchor
+from ..log_sums import anchor, log_sum, softplus
+from ..problem import Rows
 from .tree_pass import leaf_values, resized
 
 
@@ -151,3 +164,115 @@ def by_mixture(nu: Float64, coefficients: NDArray[Any], rates: NDArray[Any]) -> 
 def _real_part(a: complex, angle: Float64) -> Float64:
     """Real part of ``a e^(i angle)``; imaginary parts cancel between conjugate terms."""
     return np.asarray(a.real * np.cos(angle) - a.imag * np.sin(angle))
+
+
+# -- stretches ---------------------------------------------------------------------------------------------------------
+
+_MOST_STRETCHES = 4  # stretches that are solved one by one
+
+
+def stretches(table: Float64) -> list[Float64]:
+    """The table (D + 1,) of every stretch of possible counts; nothing where there is one, or there are many."""
+    possible = np.concatenate([[False], table > -math.inf, [False]])
+    ends = np.flatnonzero(possible[1:] != possible[:-1]).reshape(-1, 2).tolist()
+    if not 1 < len(ends) <= _MOST_STRETCHES:
+        return []
+    own = [np.full(table.shape, -math.inf) for _ in ends]
+    for part, (start, stop) in zip(own, ends):
+        part[start:stop] = table[start:stop]
+    return own
+
+
+def joined_stretches(nu: Float64, answers: list[Answer]) -> Answer:
+    """The mixture of the models of one row of log-odds (1, D), one for every stretch.
+
+    A model of weight Z that sends m to a variable with P(y = 1) = p by itself has ``Z / (1 - p + p e^m)`` of it where
+    the variable, apart from p, is off, and that times e^m where it is on.
+    """
+    log_mean = np.stack([a.log_mean for a in answers])  # (stretch, 1)
+    sent = np.stack([a.messages for a in answers])  # (stretch, 1, D)
+    on, off = -softplus(-nu), -softplus(nu)
+    with np.errstate(invalid="ignore"):  # what is not a number has no certificate
+        when_off = log_mean[..., None] - np.logaddexp(off, on + sent)
+        when_on = log_mean[..., None] - np.logaddexp(off - sent, on)
+        messages = log_sum(when_on, 0) - log_sum(when_off, 0)
+    finite = np.isfinite(nu)
+    size = np.abs(np.where(finite, nu, 0.0)).sum(1) + np.abs(
+        np.where(np.isfinite(log_mean), log_mean, 0.0)
+    ).max(0)
+    bound = 2.0 * np.max([a.bound for a in answers], axis=0) + 8.0 * UNIT_ROUNDOFF * size
+    sound = ~np.isnan(messages).any(1)
+    return Answer(log_sum(log_mean, 0), messages, None, np.where(sound, bound, math.inf))
+
+
+# -- cores -------------------------------------------------------------------------------------------------------------
+
+SHARE = math.exp(-45.0)  # of the weight that decided variables leave out, with room for their number
+_LEAST = 64  # variables that are worth looking at
+_APART = 2.0 * 64.0  # nats between the smallest and the largest log-odds, without which nothing is decided
+
+
+@dataclass(frozen=True, eq=False)
+class Core:
+    """The variables of one model that are not decided, and one of each kind that is.
+
+    Attributes
+    ----------
+    rows : Rows
+        The model of the variables that are left, with the table shifted by the others that are on.
+    kept : (m,)
+        Which variables these are.
+    speaker : (D,)
+        Which of them speaks for every variable: itself, or the one that is decided like it.
+    on : (D,)
+        Whether a variable is decided and on.
+    first : int
+        How many variables are on besides those that are kept.
+    log_weight : float
+        Log of the probability that independent variables are as decided.
+    """
+
+    rows: Rows
+    kept: Ints
+    speaker: Ints
+    on: NDArray[np.bool_]
+    first: int
+    log_weight: float
+
+    def counts(self) -> slice:
+        """Where the counts of the small model are among those of the whole one."""
+        return slice(self.first, self.first + len(self.kept) + 1)
+
+
+def core_of(nu: Float64, table: Float64) -> Core | None:
+    """The core of one model with log-odds (D,) and a table (D + 1,); None if most variables are not decided."""
+    n = len(nu)
+    if n < _LEAST or not native.present():
+        return None
+    finite = nu[np.isfinite(nu)] if np.isinf(nu).any() else nu
+    if not len(finite) or not float(finite.max()) - float(finite.min()) > _APART:
+        return None
+    low, high = native.open_logits(nu[None], table[None])[0]
+    below, above = nu < low, nu > high
+    off, on = np.flatnonzero(below), np.flatnonzero(above)
+    if 2 * (len(off) + len(on)) < n:
+        return None
+    speakers = [
+        side[np.argmin(np.abs(nu[side] - edge))] for side, edge in ((off, low), (on, high)) if len(side)
+    ]
+    held = ~(below | above)
+    held[speakers] = True
+    kept = np.flatnonzero(held)
+    speaker = np.empty(n, np.int64)
+    place = np.cumsum(held) - 1
+    speaker[kept] = place[kept]
+    for side in (off, on):
+        if len(side):
+            speaker[side] = place[speakers[0 if side is off else -1]]
+    gone = ~held
+    log_weight = -float(native.softplus_sums(np.where(above, -nu, nu)[None, gone])[0])
+    first = int(np.count_nonzero(above & gone))
+    rows = Rows(
+        np.ascontiguousarray(nu[None, kept]), np.ascontiguousarray(table[None, first : first + len(kept) + 1])
+    )
+    return Core(rows, kept, speaker, above & gone, first, log_weight)

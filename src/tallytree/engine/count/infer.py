@@ -30,8 +30,8 @@ from ..forest.values import ForestValues
 from ..ladder import TOLERANCE, WIDE, announce, climb
 from ..log_sums import accurate_sum
 from ..problem import Mixture, Problem, Rows, without_edges
-from . import characteristic, flat, moments, retilt, stretches
-from .decided import SHARE, core_of
+from . import characteristic, flat, moments, retilt
+from .flat import SHARE, core_of
 from .tree_pass import sum_product
 
 
@@ -257,7 +257,7 @@ def _by_stretches(rows: Rows | Problem) -> Answer:
         nu = rows.nu[b : b + 1]
         parts = [part for _, part in stretch_answers(nu, rows.tables[b % len(rows.tables)])]
         if parts and all(np.isfinite(part.bound[0]) for part in parts):
-            answer = answer.patched(stretches.joined(nu, parts), np.array([b]))
+            answer = answer.patched(flat.joined_stretches(nu, parts), np.array([b]))
     return answer
 
 
@@ -266,7 +266,7 @@ def stretch_answers(nu: Float64, table: Float64) -> list[tuple[Float64, Answer]]
 
     Those that infinite log-odds make impossible are left out, for they say nothing of the variables.
     """
-    answers = [(own, flat_answer(nu, own[None])) for own in stretches.split(table)]
+    answers = [(own, flat_answer(nu, own[None])) for own in flat.stretches(table)]
     return [(own, part) for own, part in answers if part.log_mean[0] > -math.inf]
 
 

@@ -222,16 +222,6 @@ def near_means(program: TreeProgram, tables: Float64, odds: Float64) -> NDArray[
     return np.asarray(np.maximum.reduceat(np.where(nearest, places, 0), starts, axis=1))
 
 
-def runs_of_outermost(program: TreeProgram, tables: Float64) -> list[slice]:
-    """The cells of the table (T,) of the set of all variables whose counts are possible, in runs without a gap."""
-    if not serves(program):
-        return []
-    cells = outermost_cells(program)
-    possible = np.concatenate([[False], tables[cells] > -np.inf, [False]])
-    ends = cells.start + np.flatnonzero(possible[1:] != possible[:-1])
-    return [slice(int(a), int(b)) for a, b in ends.reshape(-1, 2)]
-
-
 def _innermost(program: TreeProgram) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The smallest set around every leaf, and around every set, -1 where there is none."""
     nodes = np.arange(program.n_nodes)

@@ -62,10 +62,8 @@ from ..ladder import TOLERANCE, announce, climb
 from ..log_sums import anchor, log_sum
 from ..problem import ForestProblem
 from ..tilt import tilt_towards
-from . import belief_propagation
-from .belief_propagation import propagate, reparametrised
 from .certificate import certificate, rounding_error, table_tops
-from .sum_product import ForestPass
+from .sum_product import ForestPass, bare_marginals, propagate, reparametrised
 from .values import ForestValues
 
 
@@ -167,7 +165,7 @@ class Tilter:
         problem = self.problem
         log_edge = problem.log_edge if len(problem.log_edge) == 1 else problem.log_edge[rows]
         leaf = problem.log_leaf[rows] + _vertex_tilt(problem, tilts)[:, :, None] * problem.score
-        quick = belief_propagation.means(problem.structure.rooting, leaf, log_edge)
+        quick = bare_marginals(problem.structure.rooting, leaf, log_edge)
         if quick is not None:
             return quick
         with np.errstate(all="ignore"):

@@ -3,20 +3,27 @@
 Every operation is linear in each operand, so one backward sweep gives the adjoints of all values; the adjoint of a
 vertex's weights is its message, that of an edge's table its marginal, that of a count its belief. Values are scaled
 to sum 1, adjoints to <value, adjoint> = 1, scales are carried as logarithms.
+
+Forests without counts have ordinary belief propagation, one vertex after the other, at the end of the file.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...arrays import Float64, Ints
 from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX, VECTOR
+from .. import native
 from ..answer import Answer
-from ..arithmetic import TINY, Direct, fold
+from ..arithmetic import ARITHMETICS, TINY, UNIT_ROUNDOFF, Direct, fold
+from ..log_sums import anchor
+from ..problem import ForestProblem
 from .certificate import certificate
 from .values import Chunk, ForestValues
 
@@ -255,3 +262,59 @@ def _relative(error: Float64, value: Float64, g: Float64) -> Float64:
 def _fold_sum(values: Float64, shape: tuple[int, ...]) -> Float64:
     values = fold(values, shape, np.sum)
     return np.broadcast_to(values, (*shape[:3], values.shape[-1]))
+
+
+# -- without counts ---------------------------------------------------------------------------------------------------
+
+
+def bare_marginals(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Float64 | None:
+    """Marginals (B, D, K) of a forest without counts, or None without the compiled engine."""
+    if not native.present():
+        return None
+    with np.errstate(all="ignore"):
+        leaf, _ = scaled(log_leaf, (2,))
+        edges, _ = scaled(log_edge, (2, 3))
+    return np.asarray(native.forest_means(rooted, leaf, edges)[0])
+
+
+def reparametrised(problem: ForestProblem) -> tuple[ForestProblem, Float64 | float]:
+    """The same models with what children say moved into the weights, and what that adds to the weights.
+
+    A vertex with many neighbours may have a state of probability e^-1000; in plain numbers its products would
+    underflow.
+    """
+    if not native.present() or problem.log_edge.shape[1] == 0:
+        return problem, 0.0
+    log_leaf, log_edge = np.ascontiguousarray(problem.log_leaf), np.ascontiguousarray(problem.log_edge)
+    leaf, edges, moved = native.forest_gauge(problem.structure.rooting, log_leaf, log_edge)
+    return replace(problem, log_leaf=leaf, log_edge=edges), moved
+
+
+def propagate(problem: ForestProblem) -> Answer | None:
+    """All answers of a forest without counts; None where the compiled engine is absent or meets zeros."""
+    if not native.present():
+        return None
+    log_leaf, log_edge = problem.log_leaf, problem.log_edge
+    with np.errstate(all="ignore"):
+        leaf, leaf_top = scaled(log_leaf, (2,))
+        edges, edge_top = scaled(log_edge, (2, 3))
+    _, log_z, messages, log_edges, sound = native.forest_means(problem.structure.rooting, leaf, edges, True)
+    if not np.all(sound):
+        return None
+    # Rounding: a few operations per vertex, and the logarithms that were exponentiated along any configuration.
+    size = np.abs(messages).max(axis=(1, 2), initial=0.0) + np.abs(log_z) + log_leaf.shape[1]
+    with np.errstate(invalid="ignore"):
+        apart = np.where(leaf > 0, np.abs(log_leaf - leaf_top), 0.0).max(axis=(1, 2), initial=0.0)
+    bound = UNIT_ROUNDOFF * (64.0 + 4.0 * (size + apart) + 2.0 * problem.folded)
+    log_z = log_z + leaf_top.sum(axis=(1, 2)) + edge_top.sum(axis=(1, 2, 3))
+    nothing = np.zeros((len(log_z), 0))
+    return Answer(
+        log_z, messages, nothing, bound, log_edges=log_edges, vanished=np.zeros(len(log_z)), tilts=nothing,
+        arithmetic=np.full(len(log_z), ARITHMETICS.index(Direct)),
+    )  # fmt: skip
+
+
+def scaled(log_values: Float64, axes: tuple[int, ...]) -> tuple[Float64, Float64]:
+    """Plain numbers, the largest of every table 1, and the logarithms taken out."""
+    top = anchor(log_values, axes)
+    return np.ascontiguousarray(np.exp(log_values - top)), top

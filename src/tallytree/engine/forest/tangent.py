@@ -31,10 +31,9 @@ from ..answer import Answer, Derivatives
 from ..arithmetic import UNIT_ROUNDOFF, Carried
 from ..ladder import TANGENT, announce
 from ..problem import ForestProblem
-from .belief_propagation import scaled
 from .certificate import log_odds
 from .ladder import Tilter, pairs_of_counts, tilted
-from .sum_product import ForestPass
+from .sum_product import ForestPass, scaled
 from .values import Chunk
 
 

@@ -17,8 +17,8 @@ from .. import native
 from ..answer import Answer
 from ..arithmetic import ARITHMETICS, Direct, Fourier, LogSpace, MaxPlus, Tiled
 from ..problem import ForestProblem
-from .belief_propagation import reparametrised
 from .ladder import SMALL, tilted
+from .sum_product import reparametrised
 from .values import Chunk, ForestValues
 
 _CELLS = 1 << 22  # cells of states, or uniform numbers, kept at a time

@@ -21,7 +21,7 @@ from ...structure.nested.blocks import BlockForest, cut
 from ...structure.nested.count_tree import CountTree
 from .. import native, thresholds
 from ..answer import posterior
-from ..count.decided import Core, core_of
+from ..count.flat import Core, core_of
 from ..count.infer import infer
 from ..ladder import DRAWN, announce, is_long
 from ..problem import Problem

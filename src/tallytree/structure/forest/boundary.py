@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from ...arrays import Bools, Ints
 from .clusters import ClusterList
-from .graph import Joined
-from .top_tree import components
+from .top_tree import Joined, components
 
 MAX_WIDTH = 2
 

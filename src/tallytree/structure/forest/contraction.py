@@ -19,8 +19,7 @@ from ..nested.family import NestedFamily
 from . import clusters, top_tree
 from .boundary import MAX_WIDTH, Contracted, Part, Remaining, bounded, uncounted_around
 from .clusters import MATRIX, SCALAR, VECTOR, ClusterList, ClusterProgram
-from .graph import Joined
-from .top_tree import Pieces, split_sequences
+from .top_tree import Joined, Pieces, split_sequences
 
 _SHOWN = 6
 

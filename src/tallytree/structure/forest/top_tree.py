@@ -8,7 +8,7 @@ paths, stars, caterpillars, brooms and everything between.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +134,27 @@ def components(n: int, ends: Ints) -> Ints:
     """Component of every vertex of a graph."""
     graph = coo_array((np.ones(len(ends), np.int8), (ends[:, 0], ends[:, 1])), shape=(n, n))
     return np.asarray(connected_components(graph, directed=False)[1], np.int64)
+
+
+class Joined:
+    """Which vertices are connected, as edges arrive one after the other: union-find."""
+
+    def __init__(self, roots: Iterable[int] = ()) -> None:
+        self._root = dict(enumerate(roots))
+
+    def find(self, v: int) -> int:
+        """The vertex that stands for all that are connected with v."""
+        root = self._root
+        while root.setdefault(v, v) != v:
+            root[v] = root[root[v]]
+            v = root[v]
+        return v
+
+    def join(self, u: int, v: int) -> bool:
+        """Whether an edge connects what was apart."""
+        a, b = self.find(u), self.find(v)
+        self._root[a] = b
+        return a != b
 
 
 @dataclass(frozen=True, eq=False)
