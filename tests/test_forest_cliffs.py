@@ -11,7 +11,7 @@ import pytest
 import tallytree as tt
 from oracle_chains import log_space_chain
 from tallytree import config
-from tallytree.engine.arithmetic import ARITHMETICS, LogSpace, Tiled
+from tallytree.engine.arithmetic import ARITHMETICS, LogSpace, Tiled, Wide
 from tallytree.engine.forest import ladder
 
 INF = math.inf
@@ -132,12 +132,62 @@ def test_hard_weights_on_a_path_stay_in_the_contract(weights, table, monkeypatch
 
 @native_only
 @pytest.mark.parametrize(("weights", "n"), [*((w, 3000) for w in HARD), ("mask", 1000)])
-def test_no_logarithms_are_needed_for_hard_weights(weights, n):
+def test_no_exponent_for_every_count_is_needed_for_hard_weights(weights, n):
     rng = np.random.default_rng(3)
     model = path(HARD[weights](n, rng), rng.normal(size=(n - 1, 2, 2)), tt.exactly(n // 10))
-    assert arithmetic_of(model) is not LogSpace
+    assert arithmetic_of(model) not in (Wide, LogSpace)
     hub = star(n, rng.normal(size=n), tt.exactly(n // 10), np.eye(2))
     assert arithmetic_of(hub) is Tiled
+
+
+POSSIBLE = {
+    "all but one": lambda n, rng: np.where(np.arange(n + 1) == n - 1, 0.0, -INF),
+    "1 or n-2": lambda n, rng: np.where(np.isin(np.arange(n + 1), [1, n - 2]), 0.0, -INF),
+    "holes": lambda n, rng: np.where(rng.random(n + 1) < 0.3, -INF, 1e4 * rng.normal(size=n + 1)),
+    "half": lambda n, rng: np.where(np.arange(n + 1) == n // 2, 0.0, -INF),
+}
+FAR = {
+    "cauchy": lambda n, rng: 1000.0 * rng.standard_cauchy(n),
+    "sd 10^6": lambda n, rng: 1e6 * rng.normal(size=n),
+    "normal": lambda n, rng: rng.normal(size=n),
+}
+
+
+@native_only
+@pytest.mark.parametrize("table", POSSIBLE)
+@pytest.mark.parametrize("weights", FAR)
+def test_an_exponent_for_every_count_holds_all_states(weights, table, monkeypatch):
+    monkeypatch.setattr(ladder, "infer", lambda problem, known=None: ladder._certain(problem))
+    monkeypatch.setattr("tallytree.engine.forest.solver.infer", ladder.infer)
+    n, rng = 300, np.random.default_rng(6)
+    theta, tables, log_f = (
+        FAR[weights](n, rng),
+        30.0 * rng.normal(size=(n - 1, 2, 2)),
+        POSSIBLE[table](n, rng),
+    )
+    model = path(theta, tables, log_f)
+    assert arithmetic_of(model) is Wide
+    odds = path_odds(theta, tables, log_f)
+    close(model, odds)
+    drawn = model.sample(50, rng=7)
+    assert (log_f[drawn.sum(1)] > -INF).all()
+    decided = np.abs(odds) > 50.0
+    assert (drawn[:, decided] == (odds > 0.0)[decided]).all()
+
+
+@native_only
+@pytest.mark.parametrize("states", [2, 3])
+def test_an_exponent_for_every_count_says_what_logarithms_say(states):
+    n, rng = 500, np.random.default_rng(8)
+    unary, steps = 300.0 * rng.standard_cauchy((n, states)), rng.normal(size=(states, states))
+    problem = tt.ChainModel(unary, steps, tt.at_most(n // 3))._solver.problem
+    none = np.zeros((1, 1))
+    found, wanted = (ladder.run(problem, none, kind) for kind in (Wide, LogSpace))
+    for name in ("messages", "log_edges", "log_beliefs", "log_mean"):
+        a, b = getattr(found, name), getattr(wanted, name)
+        if name == "messages":
+            a, b = (x - x.max(axis=2, keepdims=True) for x in (a, b))
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=found.bound[0])
 
 
 # -- products ----------------------------------------------------------------------------------------------------

@@ -34,18 +34,20 @@ static inline void store_wide(vec sum, vec exponent, double* value, double* out_
   store(out_exponent, zero ? splat(kZeroExponent) : exponent + exponent_of(sum));
 }
 
-// One tile of outputs t: sum over i of w[i] * p[t + step * i], where p points at the entry for t = 0, i = 0.
+// Terms i0 <= i < i1 of a tile of outputs t, w[i] * p[t + step * i], where p points at the entry for t = 0, i = 0: their largest
+// exponents, and their sum relative to these.
 template <int rows, int step>
-static inline void wide_tile(const double* w, const double* we, int i0, int i1, const double* p, const double* pe,
-                             double* out, double* out_exponent) {
-  vec top[rows], total[rows] = {};
-  for (int r = 0; r < rows; r++) top[r] = splat(3 * kZeroExponent);
+static inline void raise_tops(const double* we, int i0, int i1, const double* pe, vec* top) {
   for (int i = i0; i < i1; i++) {
     const vec e = splat(we[i]);
     const double* q = pe + (ptrdiff_t)step * i;
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) top[r] = max(top[r], load(q + r * kLanes) + e);
   }
+}
+template <int rows, int step>
+static inline void add_terms(const double* w, const double* we, int i0, int i1, const double* p, const double* pe, const vec* top,
+                             vec* total) {
   // Adding kRoundingMagic + 1023 leaves the biased exponent in the low bits; shifted up, they are the bits of 2^x.
   const double bias = kRoundingMagic + 1023.0;
   for (int block = i0; block < i1; block += kBlock) {
@@ -64,6 +66,70 @@ static inline void wide_tile(const double* w, const double* we, int i0, int i1, 
     }
     for (int r = 0; r < rows; r++) total[r] += sum[r];
   }
+}
+
+// One tile of outputs from all terms.
+template <int rows, int step>
+static inline void wide_tile(const double* w, const double* we, int i0, int i1, const double* p, const double* pe,
+                             double* out, double* out_exponent) {
+  vec top[rows], total[rows] = {};
+  for (int r = 0; r < rows; r++) top[r] = splat(3 * kZeroExponent);
+  raise_tops<rows, step>(we, i0, i1, pe, top);
+  add_terms<rows, step>(w, we, i0, i1, p, pe, top, total);
+  for (int r = 0; r < rows; r++) store_wide(total[r], top[r], out + r * kLanes, out_exponent + r * kLanes);
+}
+
+// The largest exponents of spans of entries: what is far below the smallest output of a tile is left out span by span.
+constexpr int kSpan = 32;
+
+static inline void largest_of_spans(const double* exponent, int n, double* largest) {
+  for (int S = 0; S * kSpan < n; S++) {
+    largest[S] = kZeroExponent;
+    for (int i = S * kSpan; i < min(n, (S + 1) * kSpan); i++) largest[S] = max(largest[S], exponent[i]);
+  }
+}
+
+struct Spans {
+  const double *of_a, *of_b;
+  int a_length, b_length;
+  double* ceiling;  // by span of a
+
+  // Of the terms a[i] b[k - i] of outputs k .. k + outputs - 1; returns the largest.
+  double find(int k, int outputs, int first, int last) const {
+    double best = 4 * kZeroExponent;
+    for (int S = first; S <= last; S++) {
+      const int lowest = max(0, k - (S + 1) * kSpan + 1), highest = min(b_length, k + outputs - S * kSpan) - 1;
+      double partner = 2 * kZeroExponent;
+      for (int T = lowest / kSpan; T * kSpan <= highest; T++) partner = max(partner, of_b[T]);
+      ceiling[S] = of_a[S] + partner;
+      best = max(best, ceiling[S]);
+    }
+    return best;
+  }
+};
+
+// Outputs k .. k + rows kLanes - 1 of a * b, the first `wanted` of them, from the spans of a that matter to any.
+template <int rows>
+static inline void wide_tile_of_spans(const double* w, const double* we, const double* p, const double* pe, const Spans& spans, int k,
+                                      int wanted, double* out, double* out_exponent) {
+  const int i0 = max(0, k - spans.b_length + 1), i1 = min(spans.a_length, k + rows * kLanes);
+  const int first = i0 / kSpan, last = (i1 - 1) / kSpan;
+  vec top[rows], total[rows] = {};
+  for (int r = 0; r < rows; r++) top[r] = splat(3 * kZeroExponent);
+  double above = __builtin_inf(), band = max(spans.find(k, rows * kLanes, first, last) + kNegligible, kZeroExponent / 2);
+  for (;;) {
+    for (int S = first; S <= last; S++)
+      if (spans.ceiling[S] >= band && spans.ceiling[S] < above)
+        raise_tops<rows, -1>(we, max(i0, S * kSpan), min(i1, (S + 1) * kSpan), pe, top);
+    double lowest = __builtin_inf();
+    for (int t = 0; t < min(wanted, rows * kLanes); t++) lowest = min(lowest, (double)top[t / kLanes][t % kLanes]);
+    const double next = max(lowest + kNegligible, kZeroExponent / 2);  // spans of zeros matter to nothing
+    if (next >= band) break;
+    above = band;
+    band = next;
+  }
+  for (int S = first; S <= last; S++)
+    if (spans.ceiling[S] >= band) add_terms<rows, -1>(w, we, max(i0, S * kSpan), min(i1, (S + 1) * kSpan), p, pe, top, total);
   for (int r = 0; r < rows; r++) store_wide(total[r], top[r], out + r * kLanes, out_exponent + r * kLanes);
 }
 
@@ -80,17 +146,29 @@ struct Wide {
   int length;
 };
 
+// Doubles of scratch for a product of vectors that have so many entries together.
+static inline size_t wide_scratch(int entries) { return 2 * ((size_t)entries + 2 * kPad) + 3 * ((size_t)entries / kSpan + 2); }
+
 // out[k - first] = sum_i a[i] b[k-i] for first <= k < last. Writes up to kTileOutputs - 1 entries beyond.
-// Each scratch holds max(na, nb) + 2 kPad doubles.
-static inline void convolve_wide(Wide a, Wide b, int first, int last, double* out, double* out_exponent,
-                                 double* scratch, double* scratch_exponent) {
-  if (a.length > b.length) return convolve_wide(b, a, first, last, out, out_exponent, scratch, scratch_exponent);
+static inline void convolve_wide(Wide a, Wide b, int first, int last, double* out, double* out_exponent, double* scratch) {
+  if (a.length > b.length) return convolve_wide(b, a, first, last, out, out_exponent, scratch);
+  double* room = scratch + b.length + 2 * kPad;
   const double* v = padded_copy(b.value, b.length, 0.0, scratch);
-  const double* e = padded_copy(b.exponent, b.length, kZeroExponent, scratch_exponent);
+  const double* e = padded_copy(b.exponent, b.length, kZeroExponent, room);
+  room += b.length + 2 * kPad;
+  if (a.length <= 2 * kSpan)
+    return in_output_tiles(last - first, a.length, [&]<int rows>(int at) {
+      const int k = first + at;
+      wide_tile<rows, -1>(a.value, a.exponent, max(0, k - b.length + 1), min(a.length, k + rows * kLanes), v + k, e + k,
+                          out + at, out_exponent + at);
+    });
+  const int spans_a = a.length / kSpan + 1, spans_b = b.length / kSpan + 1;
+  largest_of_spans(a.exponent, a.length, room);
+  largest_of_spans(b.exponent, b.length, room + spans_a);
+  const Spans spans = {room, room + spans_a, a.length, b.length, room + spans_a + spans_b};
   in_output_tiles(last - first, a.length, [&]<int rows>(int at) {
     const int k = first + at;
-    wide_tile<rows, -1>(a.value, a.exponent, max(0, k - b.length + 1), min(a.length, k + rows * kLanes), v + k, e + k,
-                        out + at, out_exponent + at);
+    wide_tile_of_spans<rows>(a.value, a.exponent, v + k, e + k, spans, k, last - k, out + at, out_exponent + at);
   });
 }
 

@@ -62,7 +62,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
   std::vector<Thread> memory((size_t)threads);
   std::vector<Cluster> clusters((size_t)in.program.nodes);
   std::vector<double> identity(K * K, 0.0);
-  const bool tiled = in.arithmetic == kTiled;
+  const bool wide = in.arithmetic == kWide, tiled = wide || in.arithmetic == kTiled;  // wide rows are tiles of one count
   if (tiled) std::fill(identity.begin(), identity.end(), -infinity);
   for (size_t k = 0; k < K; k++) identity[k * K + k] = tiled ? 0.0 : 1.0;
   const auto worker_of = [&](int t) { return ClusterWorker{{&memory[(size_t)t].arena, nullptr, 0}, {&memory[(size_t)t].scratch, nullptr, 0}}; };
@@ -95,13 +95,15 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       });
     };
     const ClusterKernels& k = *kernels.cluster;
-    for (int level = 0; level < in.levels; level++) each_chunk(level, tiled ? k.tiled_cluster_up : k.cluster_up);
+    const auto up = !tiled ? k.cluster_up : wide ? k.wide_cluster_up : k.tiled_cluster_up;
+    const auto down = !tiled ? k.cluster_down : wide ? k.wide_cluster_down : k.tiled_cluster_down;
+    for (int level = 0; level < in.levels; level++) each_chunk(level, up);
     if (in.samples) {
       run_tasks(in.samples, threads, [&](size_t i, int thread) {
         const size_t nodes = (size_t)in.program.nodes;
         std::vector<int> state(nodes, 0), count(nodes, 0);
         ClusterWorker worker = worker_of(thread);
-        k.tiled_cluster_draw(item, worker, in.order, in.uniform + (b * in.samples + i) * nodes, state.data(), count.data(),
+        (wide ? k.wide_cluster_draw : k.tiled_cluster_draw)(item, worker, in.order, in.uniform + (b * in.samples + i) * nodes, state.data(), count.data(),
                              out.drawn + (i * in.batch + b) * D);
       });
       continue;
@@ -118,9 +120,9 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       Cluster& c = clusters[(size_t)in.roots[i]];
       c.adjoint = c.reach = &ones[i];
       ClusterWorker worker = worker_of(0);
-      if (tiled) log_z.add(k.tiled_cluster_root(item, worker, in.roots[i]));
+      if (tiled) log_z.add((wide ? k.wide_cluster_root : k.tiled_cluster_root)(item, worker, in.roots[i]));
     }
-    for (int level = in.levels; level-- > 0;) each_chunk(level, tiled ? k.tiled_cluster_down : k.cluster_down);
+    for (int level = in.levels; level-- > 0;) each_chunk(level, down);
     // Adjoints take the errors of those above with them.
     std::vector<double> above((size_t)in.program.nodes, 0.0);
     double longest = 0;

@@ -51,7 +51,7 @@ static void convolve_by(KernelName kernel, const double* a, int na, const double
     const WideVector x = to_wide(worker, a, na), y = to_wide(worker, b, nb);
     double *value = scratch_part(worker, 0), *exponent = scratch_part(worker, 1);
     convolve_wide({x.value, x.exponent, na}, {y.value, y.exponent, nb}, 0, count, value, exponent,
-                  scratch_part(worker, 2), scratch_part(worker, 3));
+                  scratch_part(worker, 2));
     return from_wide({value, exponent}, count, out);
   }
   std::memcpy(out, c, sizeof(double) * (size_t)count);

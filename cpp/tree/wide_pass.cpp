@@ -37,7 +37,7 @@ void wide_up(TreeItem& item, Worker& worker, int32_t i) {
   double* value = arena_take(worker.arena, (size_t)(n + kTileOutputs));
   double* exponent = arena_take(worker.arena, (size_t)(n + kTileOutputs));
   convolve_wide({a.value, a.exponent, a.length}, {b.value, b.exponent, b.length}, first, first + n, value, exponent,
-                scratch_part(worker, 0), scratch_part(worker, 1));
+                worker.scratch);  // all parts of it
   if (tree.table_offset[i] >= 0) multiply_table(item, i, lo, n, value, exponent);
   const double shift = take_out_scale(value, exponent, n);
   item.up[i] = {value, exponent, lo, n, a.scale + b.scale + shift};

@@ -385,4 +385,4 @@ class MaxPlus(LogSpace):
         return largest(shape, terms)
 
 
-ARITHMETICS = (Fourier, Direct, Tiled, LogSpace)  # quickest first
+ARITHMETICS = (Fourier, Direct, Tiled, Wide, LogSpace)  # quickest first

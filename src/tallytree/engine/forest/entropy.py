@@ -64,9 +64,7 @@ def entropy(problem: ForestProblem, answer: Answer, log_counts: Float64) -> Floa
         part = _without_impossible(problem.take(doubtful), answer.take(doubtful))
         if part is not None:
             again = infer(part)
-            found[doubtful], error[doubtful] = _from_expectations(
-                part, again, relative_counts(part, again.tilts)
-            )
+            found[doubtful], error[doubtful] = _from_expectations(part, again, relative_counts(part, again))
             doubtful = np.flatnonzero(error > _ACCEPTED * (1.0 + found))
     if len(doubtful):
         announce(pairs_of_counts(problem) * len(doubtful) / len(problem), LOGS, "An entropy")

@@ -3,7 +3,8 @@
 Rungs: direct sums of positive terms, where counts are short; FFT under a tilt that puts the mean of every top-level
 count where its posterior lies; sums of positive terms in tiles with exponents of their own, under the same tilt: they
 are relatively accurate whatever the rare states, hubs, tables and weights, and bound what even a tile cannot hold;
-logarithms, which always work, in quadratic time.
+an exponent for every count, which always works, in quadratic time where these do not differ much; logarithms in array
+code.
 
 Passes over cluster programs: by the compiled engine, or in array code.
 
@@ -214,6 +215,7 @@ class Tilter:
 SMALL = 256  # up to this size logarithms take no longer than a search for tilts
 LONG = 2048  # up to this size direct sums take no longer than transforms, and a search for tilts as long as they do
 LOGS = 5e-9  # seconds per pair of counts of a pass in logarithms, measured on paths of 10^4
+ROWS = 5e-10  # the same with an exponent for every count
 _ROUNDS = 3
 _LITTLE = 3.0  # times the rounding that every rung has: the next one would gain no more, and takes longer
 _COUNT_ERROR = 1e-210  # of the probability of a count; above 1e-200 it is relatively accurate
@@ -230,10 +232,12 @@ def infer(problem: ForestProblem, known: Answer | None = None) -> Answer:
         found = propagate(problem)
         if found is not None:
             return found
-    if known is not None and (known.arithmetic == ARITHMETICS.index(Tiled)).any():
-        rungs = [lambda part: run(part, known.tilts[part.rows], Tiled), infer]
+    known_by = None if known is None else ARITHMETICS[known.arithmetic.max(initial=0)]
+    if known_by in (Tiled, Wide):
+        assert known is not None
+        rungs = [lambda part: run(part, known.tilts[part.rows], known_by), infer]
         return climb(rungs, replace(problem, origin=np.arange(len(problem))))
-    plain, certain, search = _untilted(Direct), _untilted(LogSpace), _UnderTilts(problem)
+    plain, certain, search = _untilted(Direct), _certain, _UnderTilts(problem)
     if problem.longest <= SMALL:
         return climb([plain, certain], problem)
     if problem.longest <= LONG:
@@ -257,31 +261,51 @@ def _last_if_worth(quick: list[Rung], last: list[Rung], problem: ForestProblem) 
     return found.patched(climb(last, problem.take(failed)), failed)
 
 
-def relative_counts(problem: ForestProblem, tilts: Float64) -> Float64:
-    """Log-probabilities of the counts of all sets with relative accuracy, (B, T)."""
+def relative_counts(problem: ForestProblem, answer: Answer) -> Float64:
+    """Log-probabilities of the counts of all sets with relative accuracy, (B, T), where `answer` has no better ones."""
 
     def certain(kind: type[Direct], part: ForestProblem) -> Answer:
-        found = run(part, tilts[part.rows], kind)
+        found = run(part, answer.tilts[part.rows], kind)
         # What may have vanished must not matter to the least probable counts that are promised.
         found.bound = np.where(found.vanished <= _COUNT_ERROR, found.bound, math.inf)
         return found
 
+    if np.isin(answer.arithmetic, [ARITHMETICS.index(kind) for kind in (Wide, LogSpace)]).all():
+        return np.asarray(answer.log_beliefs)
     quick: list[Rung] = [partial(certain, Direct), partial(certain, Tiled)]
-    return np.asarray(_last_if_worth(quick, [_untilted(LogSpace)], problem).log_beliefs)
+    return np.asarray(_last_if_worth(quick, [_certain], problem).log_beliefs)
 
 
 def _untilted(kind: type[Direct]) -> Rung:
-    def rung(problem: ForestProblem) -> Answer:
-        if kind is LogSpace:
-            announce(pairs_of_counts(problem), LOGS, "Inference with edges")
-        return run(problem, np.zeros((len(problem), problem.program.set_node.size)), kind)
+    return lambda problem: run(problem, np.zeros((len(problem), problem.program.set_node.size)), kind)
 
-    return rung
+
+def _certain(problem: ForestProblem) -> Answer:
+    """The last rung."""
+    compiled = native.present()
+    pairs = pairs_of_possible_counts(problem) if compiled else pairs_of_counts(problem)
+    announce(pairs, ROWS if compiled else LOGS, "Inference with edges")
+    return _untilted(Wide if compiled else LogSpace)(problem)
 
 
 def pairs_of_counts(problem: ForestProblem) -> float:
     """About how many pairs of counts a pass in quadratic time adds up."""
     return float(problem.longest**2 * len(problem) * problem.n_states**3)
+
+
+def pairs_of_possible_counts(problem: ForestProblem) -> float:
+    """The same for a pass that leaves out what cannot matter.
+
+    Of k of n variables, or of all but k, at most k counts are met at once; of laws of n variables most often some
+    square roots of n are within a hundred powers of two of the likeliest.
+    """
+    most = 0.0
+    for start, stop in zip(problem.offset[:-1].tolist(), problem.offset[1:].tolist()):
+        possible = np.flatnonzero((problem.tables[:, start:stop] > -math.inf).any(axis=0))
+        if len(possible):
+            n = stop - start
+            most = max(most, n * min(1.0 + min(possible[-1], n - 1 - possible[0]), 20.0 * math.sqrt(n)))
+    return most * len(problem) * problem.n_states**3
 
 
 class _UnderTilts:
@@ -319,9 +343,9 @@ class _UnderTilts:
 def run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> Answer:
     """Both passes by one arithmetic under given tilts (B, n_sets)."""
     number = np.full(len(problem), ARITHMETICS.index(kind))
-    if kind is Tiled and native.present():
+    if kind in (Tiled, Wide) and native.present():
         with np.errstate(all="ignore"):
-            log_z, *others, power = native.tiled_pass(problem, tilts)
+            log_z, *others, power = native.row_pass(problem, tilts, kind is Wide)
             log_z = power * LN2_HIGH + (power * LN2_LOW + log_z)
             found = _read(problem, (log_z, *others, np.zeros(len(problem))), kind)
         return replace(found, tilts=tilts, arithmetic=number)
@@ -349,7 +373,7 @@ def exact_log_norm(problem: ForestProblem, tilts: Float64, constants: Float64) -
     wide = Wide()
     with np.errstate(all="ignore"):
         if native.present():
-            log_rest, *_, error, _, power = native.tiled_pass(problem, tilts)
+            log_rest, *_, error, _, power = native.row_pass(problem, tilts)
             parts = np.concatenate([wide.enter(constants), 1.0 + 1j * power[:, None]], axis=1)
             return np.where(error < thresholds.LOG_NORM, wide.log_product(parts) + log_rest, math.nan)
         if problem.longest**2 * len(problem) > thresholds.LARGEST_WALK:

@@ -86,7 +86,7 @@ class ForestSolver(Solver):
 
     def all_counts(self) -> Float64:
         """Log-probabilities of the counts of all sets, (B, T)."""
-        return once(self, "counts", lambda: relative_counts(self.problem, self.sums.tilts))
+        return once(self, "counts", lambda: relative_counts(self.problem, self.sums))
 
     def counts(self, set_id: int) -> Float64:
         offset = self.problem.offset
