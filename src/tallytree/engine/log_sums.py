@@ -30,16 +30,24 @@ def accurate_sum(*parts: Float64) -> Float64:
 
 
 def _sum_with_errors(x: Float64) -> float:
-    """Halves added to each other until few are left, and the rounding errors of all these additions (Knuth, 1969)."""
+    """Halves added to each other until few are left, and the rounding errors of all these additions."""
     errors = 0.0
     while len(x) > _FEW:
         half = len(x) // 2
         a, b, rest = x[:half], x[half : 2 * half], x[2 * half :]
-        total = a + b
-        part = total - a
-        errors += float(((a - (total - part)) + (b - part)).sum())
+        total, lost = add_exactly(a, b)
+        errors += float(lost.sum())
         x = np.concatenate([total, rest])
     return math.fsum([*x.tolist(), errors])
+
+
+def add_exactly(x: Float64, y: Float64) -> tuple[Float64, Float64]:
+    """A sum and its rounding error, which is exact (Knuth, 1969); 0 where the sum is infinite."""
+    with np.errstate(invalid="ignore"):
+        total = x + y
+        part = total - x
+        error = (x - (total - part)) + (y - part)
+    return total, np.where(np.isfinite(total), error, 0.0)
 
 
 def anchor(log_values: Float64, axis: Any = -1) -> Float64:

@@ -149,6 +149,18 @@ def tilt_towards(
     return best
 
 
+def cumulant_change(nu: Float64, tilt: Float64 | float) -> tuple[Float64, Float64]:
+    """``log(1 + e^(nu + tilt)) - log(1 + e^nu)`` of every variable, and the numbers that it was rounded at.
+
+    What both have of large log-odds is not subtracted, as it would be rounded at their size: it moves by the tilt,
+    or not at all. A forced variable moves by the whole tilt, an excluded one by 0.
+    """
+    moved = nu + tilt
+    reach = np.where(nu > 0.0, np.where(moved > 0.0, tilt, -nu), np.maximum(moved, 0.0))
+    after, before = (np.log1p(np.exp(-np.abs(x))) for x in (moved, nu))
+    return np.asarray(reach + (after - before)), after + before
+
+
 def summarise(nu: Float64) -> Block:
     """Histogram with bins placed at the mean of their members."""
     finite = nu[np.isfinite(nu)]

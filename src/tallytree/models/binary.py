@@ -15,6 +15,7 @@ from ..engine.count import conflict
 from ..engine.count.infer import METHODS
 from ..engine.count.solver import CountSolver
 from ..engine.forest.solver import ForestSolver
+from ..engine.pmf.events import log_outcomes
 from ..errors import InfeasibleError, ParameterError, StructureError
 from ..memo import answer, cached, once
 from ..structure.forest.structure import ForestStructure
@@ -438,7 +439,7 @@ class BinaryModel(Model):
         if s >= 0:
             return np.asarray(solver.counts(s))
         odds = self._odds[:, int(family.variable_of_group[index])]
-        return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=-1)
+        return log_outcomes(odds)
 
     @cached
     def _with_total(self) -> Self:

@@ -19,6 +19,7 @@ from ..arrays import Float64, Ints
 from ..engine import divergence, maximize, thresholds
 from ..engine.count import moments
 from ..engine.forest import maxima
+from ..engine.pmf.events import log_outcomes
 from ..engine.problem import ForestProblem, Problem
 from ..errors import ParameterError
 from ..memo import answer
@@ -226,8 +227,7 @@ def _shaped(rows: Float64, batch_shape: tuple[int, ...]) -> Float64:
 
 def _log_beliefs(law: Any) -> Float64:
     """Log P(y_d), (..., D, 2)."""
-    odds = law._odds.reshape(*law.batch_shape, law.n_variables)
-    return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=-1)
+    return log_outcomes(law._odds.reshape(*law.batch_shape, law.n_variables))
 
 
 def _expected(probs: Float64, log_weights: Float64, support: NDArray[np.bool_]) -> Float64:

@@ -15,8 +15,7 @@ from .. import checks, display
 from ..arrays import Float64, Ints, Size, States, frozen
 from ..checks import configurations
 from ..checks.sums import check_sizes
-from ..engine.count.moments import weight_of_logits
-from ..engine.log_sums import softplus
+from ..engine.count.moments import softplus_sum, weight_of_logits
 from ..engine.pmf.events import Events, Lattice, best_configurations, decimal, log_outcomes, to_lattice
 from ..engine.pmf.sums import Weight, draw, expectation, log_table, weight_of_table
 from ..errors import InfeasibleError, ParameterError, warn
@@ -532,7 +531,7 @@ class LinearModel(ArgumentModel):
     @property
     def _constant(self) -> Float64:
         """Log Z without f, (B,); infinite logits weigh 1."""
-        return np.asarray(softplus(np.where(np.isfinite(self._nu), self._nu, -math.inf)).sum(-1))
+        return softplus_sum(self._nu)
 
     @cached
     def _cells(self) -> tuple[Ints, Lattice]:

@@ -38,7 +38,7 @@ from ...arrays import Float64
 from ..answer import Answer
 from ..arithmetic import UNIT_ROUNDOFF
 from ..log_sums import log_sum, softplus
-from ..tilt import Block, posterior_rate, summarise
+from ..tilt import Block, cumulant_change, posterior_rate, summarise
 
 
 @np.errstate(all="ignore")
@@ -283,7 +283,7 @@ def _solve_at(nu: Float64, log_f: Float64, tilt: float, first: int, last: int) -
         amp = max(amp, amps)
         ratio = heard[1] / heard[0]
     # log_mean is relative to the untilted law: add K(s) - K(0), and undo the scale of the table.
-    change, near = _log1p_difference(nu, tilt) if tilt else (0.0, 0.0)
+    change, near = (float(x.sum()) for x in cumulant_change(nu, tilt)) if tilt else (0.0, 0.0)
     band = Band(omega, law, spectrum, first, last, centre, length, potential)
     size = abs(math.log(mass)) + abs(float(top)) + abs(change) + abs(tilt) * last
     rounding = UNIT_ROUNDOFF * (8.0 * size + 2.0 * near)
@@ -296,18 +296,6 @@ def _outside(log_f: Float64, tilt: float, first: int, last: int, low: int, high:
     if len(counts) == 0:
         return -math.inf
     return float((log_f[counts] - tilt * counts).max()) + math.log(len(counts))
-
-
-def _log1p_difference(nu: Float64, tilt: float) -> tuple[float, float]:
-    """The sum of ``log(1 + e^(nu + tilt)) - log(1 + e^nu)``, and of the numbers that it was rounded at.
-
-    What both have of large log-odds is not subtracted, as it would be rounded at their size: it moves by the tilt,
-    or not at all. A forced variable moves by the whole tilt, an excluded one by 0.
-    """
-    moved = nu + tilt
-    reach = np.where(nu > 0.0, np.where(moved > 0.0, tilt, -nu), np.maximum(moved, 0.0))
-    after, before = (np.log1p(np.exp(-np.abs(x))) for x in (moved, nu))
-    return float((reach + (after - before)).sum()), float((after + before).sum())
 
 
 def _chebyshev_sums(x: Float64, count: int) -> Float64:

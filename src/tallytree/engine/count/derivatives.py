@@ -182,9 +182,9 @@ def _solved(program: TreeProgram | None, batch: _Batch) -> _Part:
         return _array_flat(batch) if program is None else _array_nested(program, batch)
     if program is None:
         quadratic = lambda b: _climbed(_rungs(CountTree.flat(b.nu.shape[1]).program), b)  # noqa: E731
-        lowered = partial(_level_rung, infer.at_level)
-        early = [partial(_level_rung, infer.near_likely)] if infer.starts_high(batch.nu, batch.tables) else []
-        return _climbed([*early, _flat_rung, lowered, _without_decided, _by_stretches, quadratic], batch)
+        high = infer.starts_high(batch.nu, batch.tables)
+        first = [_level_rung, _flat_rung] if high else [_flat_rung, _level_rung]
+        return _climbed([*first, _without_decided, _by_stretches, quadratic], batch)
     small = len(batch) >= thresholds.SIDE_BY_SIDE and program.n_leaves <= thresholds.SMALL_IN_LANES
     if small and batch.counts and not len(batch.v):
         return _climbed([partial(_side_by_side, program), *_rungs(program)], batch)
@@ -211,9 +211,9 @@ def _flat_rung(batch: _Batch) -> _Part:
     return _Part(*native.flat_tangent(batch.nu, batch.tables, batch.v, batch.h, batch.counts))
 
 
-def _level_rung(lowered: infer.Lowered, batch: _Batch) -> _Part:
+def _level_rung(batch: _Batch) -> _Part:
     """With the height of their tables taken off, on which no derivative depends."""
-    rows, level = lowered(Rows(batch.nu, batch.tables))
+    rows, level = infer.lowered(Rows(batch.nu, batch.tables))
     return _flat_rung(replace(batch, tables=rows.tables)) if level.any() else batch.nothing(math.inf)
 
 

@@ -28,9 +28,9 @@ from ..forest.certificate import log_odds
 from ..forest.sum_product import ForestPass
 from ..forest.values import ForestValues
 from ..ladder import TOLERANCE, WIDE, announce, climb
-from ..log_sums import accurate_sum
+from ..log_sums import accurate_sum, add_exactly
 from ..problem import Mixture, Problem, Rows, without_edges
-from . import characteristic, flat, moments, retilt
+from . import characteristic, flat, retilt
 from .flat import SHARE, core_of
 from .tree_pass import sum_product
 
@@ -85,9 +85,6 @@ METHODS = (
 )  # fmt: skip
 _FLAT_ONLY = ("chain", "characteristic", "mixture")
 Rung = Callable[[Any], Answer]
-Lowered = Callable[
-    [Rows | Problem], tuple[Rows, Float64]
-]  # models and heights that were taken off their tables
 T = TypeVar("T")
 _ROUNDED = 2.0**-50  # eight roundings: what a sum of numbers of a size may lose
 # Exponentials of numbers up to this are split into mantissas and exponents without rounding
@@ -163,37 +160,21 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
     quick: Rung = partial(native.flat, cavities=cavities)
     if batch == 1 and n > thresholds.EXACT_TAILS and thresholds.sparse(rows.nu):
         return [*rungs, partial(_without_decided, otherwise=[quick, _by_stretches, trees])]
-    if starts_high(rows.nu, rows.tables):
-        rungs.append(partial(_level_rung, quick, near_likely))
-    return [
-        *rungs,
-        quick,
-        partial(_level_rung, quick, at_level),
-        partial(_without_decided, otherwise=[_by_stretches, trees]),
-    ]
+    lower = partial(_level_rung, quick)
+    first = [lower, quick] if starts_high(rows.nu, rows.tables) else [quick, lower]
+    return [*rungs, *first, partial(_without_decided, otherwise=[_by_stretches, trees])]
 
 
-def at_level(rows: Rows | Problem) -> tuple[Rows, Float64]:
-    """Standard models with the heights (B,) of their tables at the mean count taken off, and these.
+def lowered(rows: Rows | Problem) -> tuple[Rows, Float64]:
+    """Standard models with the entries (B,) of high tables at counts that look likely taken off, and these entries.
 
-    Far from 0 a table is rounded as its height is; its differences, on which all but log Z depends, are exact. Low
-    tables stay as they are.
-    """
-    tables = rows.full_tables
-    if not (np.isfinite(rows.tables) & (np.abs(rows.tables) > thresholds.HIGH)).any():
-        return Rows(rows.nu, tables), np.zeros(len(rows))
-    odds = posterior(rows.nu, native.flat(rows, cavities=False).messages)
-    with np.errstate(invalid="ignore"):
-        mean = np.nansum(expit(odds), -1).round().astype(np.int64)
-    return _lowered(rows, np.take_along_axis(tables, mean[:, None], 1)[:, 0])
-
-
-def near_likely(rows: Rows | Problem) -> tuple[Rows, Float64]:
-    """The same with entries (B,) at counts that look likely, which costs less than an inference.
-
-    Of the means of some of the variables under some tilts s, those with the largest ``log f(mean) + K(s) - s mean``.
+    Far from 0 a table is rounded as its height is; its differences, on which all but log Z depends, are exact. A count
+    is likely where ``log f(c) + K(s) - s c`` is large, s being the tilt that gives it as a mean: some of the variables
+    under some tilts tell, which costs less than an inference. Low tables stay as they are.
     """
     tables, level = rows.full_tables, np.zeros(len(rows))
+    if not (np.isfinite(rows.tables) & (np.abs(rows.tables) > thresholds.HIGH)).any():
+        return Rows(rows.nu, tables), level
     for b, nu in enumerate(rows.nu):
         finite, forced = nu[np.isfinite(nu)], np.count_nonzero(nu == math.inf)
         seen = np.sort(finite[:: max(1, len(finite) // _SEEN)])
@@ -202,15 +183,12 @@ def near_likely(rows: Rows | Problem) -> tuple[Rows, Float64]:
         tilts = -np.concatenate([seen[:1] - _BEYOND, seen[:: max(1, _SEEN // _TILTS)], seen[-1:] + _BEYOND])
         odds, share = seen + tilts[:, None], len(finite) / len(seen)
         on = expit(odds)
-        counts = np.rint(forced + share * on.sum(1)).astype(np.int64)
+        means = forced + share * on.sum(1)
         rate = share * (np.logaddexp(0.0, odds) - tilts[:, None] * on).sum(1)
-        level[b] = tables[b, counts[np.argmax(tables[b, counts] + rate)]]
-    return _lowered(rows, level)
-
-
-def _lowered(rows: Rows | Problem, level: Float64) -> tuple[Rows, Float64]:
+        rates = np.interp(np.arange(tables.shape[1]), means[::-1], rate[::-1], -math.inf, -math.inf)
+        level[b] = tables[b, np.argmax(tables[b] + rates)]
     level = np.where(np.isfinite(level), level, 0.0)
-    return Rows(rows.nu, rows.full_tables - level[:, None]), level
+    return Rows(rows.nu, tables - level[:, None]), level
 
 
 def starts_high(nu: Float64, tables: Float64) -> bool:
@@ -218,7 +196,7 @@ def starts_high(nu: Float64, tables: Float64) -> bool:
     return nu.shape[1] > thresholds.EXACT_TAILS and thresholds.high(tables)
 
 
-def _level_rung(solve: Rung, lowered: Lowered, rows: Rows | Problem) -> Answer:
+def _level_rung(solve: Rung, rows: Rows | Problem) -> Answer:
     """Large tables without their height, for which log Z is made up."""
     lower, level = lowered(rows)
     if not level.any():
@@ -472,7 +450,7 @@ def _log_norm_under_tilt(problem: Problem, found: Answer) -> tuple[Float64, Floa
     """
     nu, finite = problem.nu, np.isfinite(problem.nu)
     shift, tables, away = retilt.at_messages(problem.tree.program, nu, problem.full_tables, found.messages)
-    tilted, rounded = moments.add_exactly(np.where(finite, nu, 0.0), shift)
+    tilted, rounded = add_exactly(np.where(finite, nu, 0.0), shift)
     tilted = np.where(finite, tilted, nu)
     solved = infer(Problem(problem.tree, tilted, tables), cavities=False)
     on, likely = tilted > 0.0, expit(posterior(tilted, solved.messages))

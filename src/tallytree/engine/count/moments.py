@@ -22,15 +22,14 @@ from ...arrays import Float64, Ints
 from ...structure.nested.count_tree import CountTree
 from .. import native
 from ..arithmetic import UNIT_ROUNDOFF
-from ..log_sums import accurate_sum
+from ..log_sums import accurate_sum, add_exactly, softplus
 
 
 def softplus_sum(nu: Float64) -> Float64:
     """``sum_d log(1 + e^nu_d)``, (B,); excluded and forced variables contribute nothing."""
     if native.present():
         return native.softplus_sums(nu)
-    finite = np.isfinite(nu)
-    return np.asarray(np.where(finite, np.logaddexp(0.0, np.where(finite, nu, 0.0)), 0.0).sum(-1))
+    return np.asarray(softplus(np.where(np.isfinite(nu), nu, -math.inf)).sum(-1))
 
 
 class ExpectationSums(NamedTuple):
@@ -189,18 +188,9 @@ def fold_singletons(nu: Float64, variables: Sequence[int], tables: Sequence[Floa
     folded[:, touched] = odds
     larger = np.maximum(a, b)  # -inf if neither value is possible
     weight = larger + np.where(both, np.log1p(np.exp(-np.abs(np.where(both, odds, 0.0)))), 0.0)
-    rest = np.where(np.isfinite(folded), np.logaddexp(0.0, np.where(np.isfinite(folded), folded, 0.0)), 0.0)
+    rest = softplus(np.where(np.isfinite(folded), folded, -math.inf))
     rest[:, touched] = 0.0
     return Folded(folded, np.where(both, a, larger).sum(1), rest.sum(1) + weight.sum(1))
-
-
-def add_exactly(x: Float64, y: Float64) -> tuple[Float64, Float64]:
-    """A sum and its rounding error, which is exact (Knuth, 1969); 0 where the sum is infinite."""
-    with np.errstate(invalid="ignore"):
-        total = x + y
-        part = total - x
-        error = (x - (total - part)) + (y - part)
-    return total, np.where(np.isfinite(total), error, 0.0)
 
 
 # -- log-odds that differ a little ---------------------------------------------------------------------------------

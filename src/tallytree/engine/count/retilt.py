@@ -27,7 +27,7 @@ from .. import native
 from ..answer import Answer, posterior
 from ..ladder import improve
 from ..problem import Rows
-from ..tilt import posterior_rate, summarise, tilt_to_mean
+from ..tilt import cumulant_change, posterior_rate, summarise, tilt_to_mean
 
 _ROUNDS = 4
 _SAMPLE = 1 << 12  # variables by which tilts are judged: messages change little from one variable to the next
@@ -319,14 +319,9 @@ def _roots(program: TreeProgram) -> NDArray[np.int64]:
 
 def _untilted(found: Answer, nu: Float64, shift: Float64) -> Answer:
     """The same answer relative to the law without tilt: K(s) - K(0) joins log_mean, s joins the messages."""
-    finite = np.isfinite(nu)
-    change = np.logaddexp(0.0, np.where(finite, nu, 0.0) + shift) - np.logaddexp(
-        0.0, np.where(finite, nu, 0.0)
-    )
-    # A forced variable counts one, so the tilted root table took s from it; an excluded one counts nothing.
-    change = np.where(finite, change, np.where(nu > 0, shift, 0.0))
+    change = cumulant_change(nu, shift)[0].sum(-1)
     return Answer(
-        found.log_mean + change.sum(-1), lambda: found.messages + shift, None, found.bound, doubt=found.doubt
+        found.log_mean + change, lambda: found.messages + shift, None, found.bound, doubt=found.doubt
     )
 
 

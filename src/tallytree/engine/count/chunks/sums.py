@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ....arrays import Float64
 from ... import native
+from ...log_sums import add_exactly
 
 OVERVIEW = 16.0  # reach of the histogram that is taken before anything is known; also of the compiled engine
 VALUES = "values"  # the one request that is not a sum: the log-odds themselves, in order
@@ -51,10 +52,7 @@ class Reduced(NamedTuple):
         total = self.sum + later.sum
         carry = self.carry
         if len(carry):
-            # The larger one keeps its digits; the difference is what the smaller one lost.
-            large = np.abs(self.sum) >= np.abs(later.sum)
-            lost = np.where(large, (self.sum - total) + later.sum, (later.sum - total) + self.sum)
-            carry = (carry + lost) + later.carry
+            carry = (carry + add_exactly(self.sum, later.sum)[1]) + later.carry
         complete = self.complete and later.complete
         listed = np.concatenate([self.listed, later.listed]) if complete else np.empty(0)
         least, most = np.fmin(self.least, later.least), np.fmax(self.most, later.most)
