@@ -10,7 +10,7 @@ import numpy as np
 
 from tallytree import TallyTreeError
 from tallytree.assignment import assignment
-from tallytree.plot import answers, structures
+from tallytree.plot import pictures
 from tallytree.plot.base import BLUE, GREY, ORANGE, finish
 from tallytree.potentials import (
     all_or_none,
@@ -127,7 +127,7 @@ def potentials_figure() -> Any:
     }  # fmt: skip
     figure, panels = load().subplots(2, 4, figsize=(11, 4.4), layout="constrained", sharex=True)
     for axis, (name, potential) in zip(panels.flat, shapes.items()):
-        structures.potential(potential, 20, axis)
+        pictures.potential(potential, 20, axis)
         axis.set_title(name, fontsize=10)
     for axis in panels[0]:
         axis.set_xlabel("")
@@ -252,10 +252,10 @@ def larger_figure(found: Mapping[str, Any], seed: int) -> Any:
         1, 2, figsize=(10.5, 3.6), layout="constrained", width_ratios=[1, 1.4]
     )
     for g in (g for g in found["large"] if g["seed"] == 0):
-        answers.trace_line(np.array(g["trace"]), left, label=f"{g['shape']}, {g['seconds']:.2f} s")
+        pictures.trace_line(np.array(g["trace"]), left, label=f"{g['shape']}, {g['seconds']:.2f} s")
     theta = matching.affinity((20, 40), 0, [seed, 0])
     beliefs = assignment(theta, rows=between(2, 3), columns=between(1, 2)).loopy_bp()
-    answers.assignment_heatmap(beliefs, right, title="LBP marginals of the first 20x40 problem")
+    pictures.assignment_heatmap(beliefs, right, title="LBP marginals of the first 20x40 problem")
     return figure
 
 

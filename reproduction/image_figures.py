@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.plot import answers
+from tallytree.plot import pictures
 from tallytree.plot.base import BLUE, GREY, ORANGE, finish
 
 from . import images, ising
@@ -44,7 +44,7 @@ def counts_figure(one: Mapping[str, Any]) -> Any:
     figure, panels = load().subplots(1, 4, figsize=(14, 3.5), layout="constrained")
     for axis, clustering in zip(panels, images.CLUSTERINGS):
         for name in ("tree", "rc", "fresh"):
-            answers.error_line(
+            pictures.error_line(
                 axis, one[f"{clustering}_sizes"], one[f"{clustering}_{name}_errors"], images.NAMES[name],
                 color=_COLOURS[name],
             )  # fmt: skip

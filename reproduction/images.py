@@ -23,7 +23,7 @@ from tallytree import CountModel, Forest
 from tallytree.arrays import Float64
 from tallytree.learn import fit
 from tallytree.learn.densities import chow_liu
-from tallytree.plot.answers import count_errors
+from tallytree.plot.pictures import count_errors
 
 from . import ising
 from .sizes import Sizes

@@ -93,7 +93,7 @@ def test_rows_can_be_ordered_by_change(data: str, good: Run) -> None:
 def test_large_files_skip_the_count_distribution_unless_asked(
     data: str, good: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tallytree.cli.summary._MOST_COUNTED", 3)
+    monkeypatch.setattr("tallytree.cli.infer._MOST_COUNTED", 3)
     assert "not computed for so many rows unless --counts is given" in good("infer", data)
     assert "Count of all rows" in good("infer", data, "--counts")
     assert "always 2" in good("infer", data, "--count", "exactly:2")

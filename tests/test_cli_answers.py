@@ -12,7 +12,7 @@ import pytest
 
 import tallytree as tt
 from cli_files import HALLS, LOGITS, Run, assert_answers, columns, text, write
-from tallytree.cli import output
+from tallytree.cli import tables
 
 pytestmark = pytest.mark.usefixtures("cli_folder")
 
@@ -216,7 +216,7 @@ def test_a_failure_while_writing_leaves_everything_as_it_was(
         raise OSError(28, "No space left on device")
 
     text("out.csv", "precious")
-    monkeypatch.setattr(output, "write_csv", full)
+    monkeypatch.setattr(tables, "write_csv", full)
     assert "cannot write out.csv: no space left on device" in bad(
         "infer", data, "--output", "out.csv", "--force"
     )

@@ -10,8 +10,8 @@ pytest.importorskip("jax.experimental.pallas.triton", reason="the kernels need P
 jnp = jax.numpy
 pytest.importorskip("tallytree.jax")
 
-from tallytree.jax import characteristic, convolution, frequencies, kernels, stages  # noqa: E402
-from tallytree.jax.tree import PLAIN, solve  # noqa: E402
+from tallytree.jax import arithmetic, characteristic, frequencies, kernels, stages  # noqa: E402
+from tallytree.jax.tree import solve  # noqa: E402
 from tallytree.structure.nested.schedule import full_schedule  # noqa: E402
 
 
@@ -86,7 +86,7 @@ def test_transforms_read_the_window_of_a_table_and_nothing_else(rows, n):
 
 @pytest.fixture
 def as_on_a_device(monkeypatch):
-    for module in (stages, frequencies, convolution):
+    for module in (stages, frequencies, arithmetic):
         monkeypatch.setattr(module, "on_cpu", lambda: False)
 
     def kernels_are(interpreted):
@@ -197,7 +197,7 @@ def test_sliding_messages_are_convolutions_and_correlations(rows, short, long):
 def test_merges_by_kernels_have_the_derivatives_of_polynomials(as_on_a_device):
     """Backward, and backward over backward, against the bilinear forms written out."""
     rng = np.random.default_rng(4)
-    short, long = convolution.FEWEST, convolution.FEWEST + 3
+    short, long = arithmetic.FEWEST, arithmetic.FEWEST + 3
     a, b = (jnp.asarray(rng.random((2, 3, w))) for w in (short, long))
     width = short + long - 1
     shifts = np.zeros((short, long, width))
@@ -207,8 +207,8 @@ def test_merges_by_kernels_have_the_derivatives_of_polynomials(as_on_a_device):
     up, down = rng.random((2, 3, width)), rng.random((2, 3, long - short + 1))
 
     def by_merges(a, b):
-        law = convolution.convolve(a, b)
-        return jnp.sum(up * law**2) + jnp.sum(down * convolution.correlate(b, a) ** 3)
+        law = arithmetic.convolve(a, b)
+        return jnp.sum(up * law**2) + jnp.sum(down * arithmetic.correlate(b, a) ** 3)
 
     def written_out(a, b):
         law = jnp.einsum("...i,...j,ijk->...k", a, b, shifts)
@@ -232,7 +232,7 @@ def test_merges_by_kernels_have_the_derivatives_of_polynomials(as_on_a_device):
 def test_nested_models_by_kernels_are_those_of_the_native_engine(as_on_a_device, monkeypatch):
     import tallytree as tt
 
-    monkeypatch.setattr(convolution, "FEWEST", 3)
+    monkeypatch.setattr(arithmetic, "FEWEST", 3)
     sets, potentials = [range(5), range(5, 11), None], [tt.gaussian(2.0, 1.0), tt.at_most(4), tt.exactly(5)]
     groups = [tt.Group(s, f) for s, f in zip(sets, potentials)]
     logits = np.random.default_rng(5).normal(size=(3, 11))
@@ -242,6 +242,6 @@ def test_nested_models_by_kernels_are_those_of_the_native_engine(as_on_a_device,
     tables = jnp.asarray(np.concatenate(packed))[None]
     as_on_a_device(True)
     schedule = full_schedule(tree.program)
-    found = jax.jit(lambda x: solve(schedule, PLAIN, x, tables))(logits)
+    found = jax.jit(lambda x: solve(schedule, arithmetic.PLAIN, x, tables))(logits)
     np.testing.assert_allclose(logits + np.asarray(found.messages), native.posterior_logits, atol=1e-12)
     assert np.isfinite(np.asarray(found.bound)).all()

@@ -9,7 +9,7 @@ jax = pytest.importorskip("jax", reason="tallytree.jax needs JAX: pip install ta
 jnp = jax.numpy
 pytest.importorskip("tallytree.jax")
 
-from tallytree.jax import frequencies, logarithms  # noqa: E402
+from tallytree.jax import arithmetic, frequencies  # noqa: E402
 
 UNIT = 2.0**-53
 
@@ -97,13 +97,13 @@ def test_the_plain_logarithm_is_right_to_four_units_of_round_off():
     x = np.concatenate([10.0 ** rng.uniform(-300, 300, size=2000), near_one, edges])
     truth = np.log(x.astype(np.longdouble))
     with jax.enable_x64(True):
-        found = np.asarray(jax.jit(logarithms.log_of_normal)(x))
+        found = np.asarray(jax.jit(arithmetic.log_of_normal)(x))
     assert np.all(np.abs(found - truth) <= 4 * UNIT * np.abs(truth))
 
 
 def test_the_plain_logarithm_has_the_derivatives_of_the_logarithm():
     with jax.enable_x64(True):
         x = jnp.asarray(0.37)
-        first, second = jax.grad(logarithms.log_of_normal), jax.grad(jax.grad(logarithms.log_of_normal))
+        first, second = jax.grad(arithmetic.log_of_normal), jax.grad(jax.grad(arithmetic.log_of_normal))
         assert float(first(x)) == pytest.approx(1.0 / 0.37, rel=1e-15)
         assert float(second(x)) == pytest.approx(-1.0 / 0.37**2, rel=1e-15)

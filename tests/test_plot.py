@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 from tallytree import plot  # noqa: E402
-from tallytree.plot.answers import trace_line  # noqa: E402
+from tallytree.plot.pictures import trace_line  # noqa: E402
 
 LOGITS = np.linspace(-2.0, 1.5, 8)
 
@@ -145,7 +145,7 @@ def test_counts_show_the_posterior_and_the_potential():
 
 def test_count_errors_are_the_differences_of_the_distributions():
     rows, tree = images(), tt.CountTree.from_groups([[0, 1], None], 8)
-    sizes, errors = plot.answers.count_errors(rows, 0 * rows, tree)
+    sizes, errors = plot.pictures.count_errors(rows, 0 * rows, tree)
     assert sizes.tolist() == [2, 8]
     found = np.bincount(rows[:, :2].sum(1), minlength=3) / len(rows)
     np.testing.assert_allclose(errors[0], np.sqrt(np.mean((found - [1, 0, 0]) ** 2)))
@@ -165,7 +165,7 @@ def test_a_trace_that_converged_at_once_says_so():
     with np.errstate(all="raise"):
         ax = plot.loopy_trace(at_once())
     assert [text.get_text() for text in ax.texts] == ["no change from the first sweep on"]
-    ax = plot.answers.trace_line(np.array([0.3, 0.1, 0.0]))
+    ax = plot.pictures.trace_line(np.array([0.3, 0.1, 0.0]))
     assert [text.get_text() for text in ax.texts] == ["no change in sweep 3"]
     assert ax.get_yscale() == "log"
 

@@ -12,7 +12,7 @@ from scipy.special import log_softmax
 
 from ..arrays import Float64, Ints
 from ..errors import ParameterError
-from . import NUMBERS, PROBABILITIES, REALS, array, describe, rectangular
+from . import NUMBERS, PROBABILITIES, REALS, array, describe, real, rectangular
 from . import shape as axes
 
 LARGEST_TABLE = 1 << 28  # entries of the table of all sums
@@ -27,8 +27,30 @@ def real_array(name: str, value: ArrayLike, least_axes: int = 1) -> Float64:
 def from_probs(given: Any, hint: str = " Log-odds go in `logits`.") -> tuple[Float64, Float64, Float64]:
     """Return p, 1 - p and the log-odds, each with the digits that p has."""
     p = array("probs", given, (..., "n"), PROBABILITIES, hint=hint) + 0.0
+    return p, 1.0 - p, log_odds(p)
+
+
+def log_odds(p: Any) -> Float64:
+    """Log-odds of probabilities, with the digits that these have."""
     with np.errstate(divide="ignore"):
-        return p, 1.0 - p, np.log(p) - np.log1p(-p)
+        return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def grid_step(step: Any, weights: Any) -> float | None:
+    """Read the step of the grid of real weights; a plain count has none."""
+    if step is not None and weights is None:
+        raise ParameterError(
+            "`step` is the grid of real `weights`; none arrived. Leave it out for a plain count."
+        )
+    return None if step is None else real("step", step, 0.0, strict=True)
+
+
+def refuse_whole_law(what: str) -> None:
+    """Raise because an answer in another array library is for plain counts."""
+    raise ParameterError(
+        f"`{what}` needs the law of all sums, which has no derivatives here with `weights`. Ask "
+        "`tallytree.PoissonBinomial` for it, or `log_prob`, `cdf` and `log_sf` for single values."
+    )
 
 
 def rectangular_weights(value: ArrayLike) -> NDArray[Any]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..arrays import Float64, Ints
+from ..checks.sums import log_odds
 from ..engine import masks
 from ..errors import ParameterError, SourceError
 from ..memo import lru
@@ -349,9 +350,7 @@ def _log_odds(reading: Reading, probs: NDArray[Any], smallest: float, largest: f
             f"`{reading.label}` must hold probabilities between 0 and 1; {probs[at]} arrived in "
             f"{reading.chunk.place(at)}. {hint}"
         )
-    p = probs.astype(np.float64)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(p) - np.log1p(-p))
+    return log_odds(probs.astype(np.float64))
 
 
 # -- evidence ------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Float64
+from ..checks.sums import log_odds
 from ..chunked import ChunkedCountModel
 from ..chunked.groups import GroupPotentials
 from ..chunked.source import quoted, require_column
@@ -138,13 +139,10 @@ def _of_groups(source: InputTable, name: str, grouping: Grouping, labels: Codes)
 
 def group_counts_file(column: str, path: str) -> PerGroup:
     """Read a file with columns ``group`` (or the column's own name) and ``count``: how many of each group are on."""
-    source = read_table(path)
-    require_column(path, "count", source.names)
+    source, counts = _counts(path)
     key = column if column in source.names else "group"
     require_column(path, key, source.names)
-    labels, counts = source.codes(key), source.numbers("count")
-    whole = (counts >= 0) & (counts == np.floor(counts)) & np.isfinite(counts)
-    _refuse_rows(source, counts, ~whole, "`count` must be 0, 1, 2, ...; {:g} arrived.")
+    labels = source.codes(key)
     for rows, rule in ((labels.codes < 0, "is empty"), (_again(labels.codes), "is listed a second time")):
         if rows.any():
             raise InputProblem(
@@ -152,6 +150,16 @@ def group_counts_file(column: str, path: str) -> PerGroup:
             )
     own = {labels.values[c]: exactly(int(k)) for c, k in zip(labels.codes.tolist(), counts.tolist())}
     return PerGroup(f"exactly its count in {path}", own)
+
+
+def _counts(path: str) -> tuple[InputTable, Float64]:
+    """A file with a column ``count``, and that column."""
+    source = read_table(path)
+    require_column(path, "count", source.names)
+    counts = source.numbers("count")
+    whole = (counts >= 0) & (counts == np.floor(counts)) & np.isfinite(counts)
+    _refuse_rows(source, counts, ~whole, "`count` must be 0, 1, 2, ...; {:g} arrived.")
+    return source, counts
 
 
 def _again(codes: Any) -> Any:
@@ -171,8 +179,7 @@ def potential(text: str, argument: str) -> Potential:
 
 def count_table_file(path: str) -> CountTable:
     """Read a file with columns ``count`` and ``log_f`` or ``f``: every count once, in any order."""
-    source = read_table(path)
-    require_column(path, "count", source.names)
+    source, counts = _counts(path)
     present = [name for name in ("log_f", "f") if name in source.names]
     if len(present) != 1:
         what = (
@@ -184,9 +191,7 @@ def count_table_file(path: str) -> CountTable:
             f"{path} must have a column `log_f` (logarithms) or `f` beside `count`. It has {what}."
         )
     name = present[0]
-    counts, values = source.numbers("count"), source.numbers(name)
-    no_count = (counts != np.floor(counts)) | (counts < 0) | np.isinf(counts)
-    _refuse_rows(source, counts, no_count, "`count` must be 0, 1, 2, ...; {:g} arrived.")
+    values = source.numbers(name)
     if name == "f":
         rule, wrong = "0 (impossible) or a positive number", (values < 0) | np.isinf(values)
     else:
@@ -275,10 +280,7 @@ class Question:
                 if key not in tables:
                     tables[key] = key[0] and sized(*key, f"{grouping.said}, group `{value}`: ")
                 groups.append(Group(members, tables[key]))
-        logits = self.numbers
-        if self.scale == PROB:
-            with np.errstate(divide="ignore"):
-                logits = np.log(logits) - np.log1p(-logits)
+        logits = log_odds(self.numbers) if self.scale == PROB else self.numbers
         return CountModel(logits, groups or None, method=method)
 
     def model_in_chunks(self, scratch: Path, progress: bool) -> ChunkedCountModel:

@@ -28,8 +28,7 @@ from ._bags import (
     warn,
     warn_without_groups,
 )
-from ._conditional_answers import ConditionalAnswers
-from ._conditional_fit import control_and_case, estimate, repeated_rows
+from ._conditional_fit import ConditionalAnswers, control_and_case, estimate, repeated_rows
 from ._conditional_report import ConditionalReport
 from ._formula import Specification, caller_names, read_formula, table_of
 
@@ -429,10 +428,8 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
         checks.real("tol", self.tol, 0.0, strict=True)
         checks.integer("max_iter", self.max_iter, 1)
         checks.flag("robust", self.robust)
-        settings = (self.l2, self.tol, self.max_iter)
         codes = None if cluster is None else make_bags(cluster, len(x), alone=False, name="cluster").codes
-        given = (*settings, offset, weights, codes, self.robust, survival, self.progress)
-        attributes, settled = estimate(x, strata, *given)
+        attributes, settled = estimate(x, strata, self, offset, weights, codes, survival)
         if attributes["aliased_"].any():
             names = self._names(attributes["aliased_"])
             listed = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if names[20:] else "")

@@ -17,6 +17,7 @@ except ImportError as error:
 
 from . import losses
 from .answers import count_log_probs, entropy, error_bound, log_partition, marginals, posterior_logits
+from .arrays import single_precision
 from .draws import mode, sample
 from .potentials import (
     ArrayPotential,
@@ -29,7 +30,6 @@ from .potentials import (
     noisy_or,
     poisson,
 )
-from .precision import single_precision
 
 __all__ = [
     "ArrayPotential",

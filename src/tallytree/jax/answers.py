@@ -12,9 +12,8 @@ from jax import lax
 from .. import checks
 from ..structure.nested.count_tree import CountTree
 from .arguments import Problem, read, refuse_impossible
-from .arrays import is_concrete
+from .arrays import in_own_floats, is_concrete
 from .ladder import log_leaves, log_weight_of_leaves
-from .precision import in_own_floats
 from .solver import Posterior, compiled
 from .solver import posterior_logits as posterior_log_odds
 

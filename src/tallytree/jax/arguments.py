@@ -22,10 +22,9 @@ from ..models.group import read_groups
 from ..models.parameters import table_name, unpack
 from ..potentials import Potential, as_potential, formulas
 from ..structure.nested.count_tree import CountTree
-from .arrays import is_concrete, real, require, zeros_and_ones
+from .arrays import answer_dtype, floats, is_concrete, narrow, real, require, working_dtype, zeros_and_ones
 from .flat import bucket
 from .potentials import ArrayPotential
-from .precision import answer_dtype, floats, narrow, working_dtype
 from .solver import Core, Structure, core_of
 
 

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
+from .arithmetic import finite_or_zero, log_of_normal, safe_log
+from .arrays import unit_roundoff
 from .frequencies import (
     NATS,
     Frequencies,
@@ -30,8 +32,6 @@ from .frequencies import (
     transform,
 )
 from .ladder import Solution
-from .logarithms import finite_or_zero, log_of_normal, safe_log
-from .precision import unit_roundoff
 from .tilt import choose_tilt, decided, log_weight_of_tilted, reachable, rounding_of_inputs, sigmoid
 
 ACCEPTED = 8e-10  # of log-odds; the contract is 1e-9

@@ -22,11 +22,11 @@ from ..structure.nested.tree import TreeProgram
 from . import flat, tree
 from .answers import require_possible
 from .arguments import Problem, read
+from .arithmetic import LOGARITHMS, MAXIMUM, log_convolve, max_convolve
+from .arrays import in_own_floats
 from .ladder import log_leaves
-from .logarithms import log_convolve, max_convolve
-from .precision import in_own_floats
 from .solver import Structure, compiled
-from .tree import LOGARITHMS, MAXIMUM, Messages
+from .tree import Messages
 
 
 @in_own_floats

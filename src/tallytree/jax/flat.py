@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .arithmetic import LOGARITHMS, PLAIN, Arithmetic, finite_or_zero
+from .arrays import unit_roundoff
 from .ladder import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves, log_weight_of_leaves
-from .logarithms import finite_or_zero
-from .precision import unit_roundoff
 from .tilt import choose_tilt, decided, reachable, rounding_of_inputs
-from .tree import LOGARITHMS, PLAIN, Arithmetic, scaled
+from .tree import scaled
 
 
 def bucket(n: int) -> int:

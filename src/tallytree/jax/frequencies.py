@@ -32,7 +32,7 @@ import numpy as np
 from jax import lax
 
 from ..memo import lru
-from .precision import unit_roundoff
+from .arrays import unit_roundoff
 from .stages import AT_ONCE, dispatched, on_cpu, plus, solved, staged
 
 MOST = 40  # frequencies; enough for any variance if 32 nats are kept of a unimodal posterior

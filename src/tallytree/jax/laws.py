@@ -16,9 +16,8 @@ import numpy as np
 from ..models.poisson_binomial import WeightedEvents
 from . import answers
 from .arguments import read
-from .arrays import is_concrete
+from .arrays import in_own_floats, is_concrete
 from .ladder import all_of
-from .precision import in_own_floats
 
 
 def log_odds(probs: Any) -> Any:

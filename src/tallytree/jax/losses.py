@@ -27,11 +27,19 @@ from .. import checks
 from ..errors import ParameterError
 from ..structure.bags import read_bags
 from .answers import event_log_prob, one_count
-from .arrays import holds, in_floats_of_jax, is_concrete, numbers, require, zeros_and_ones
+from .arrays import (
+    holds,
+    in_floats_of_jax,
+    in_own_floats,
+    is_concrete,
+    numbers,
+    require,
+    working_dtype,
+    zeros_and_ones,
+)
 from .flat import bucket
 from .ladder import log_weight_of_leaves
 from .potentials import at_least
-from .precision import in_own_floats, working_dtype
 
 _REDUCTIONS = ("mean", "sum", "none")
 

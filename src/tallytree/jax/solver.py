@@ -25,10 +25,9 @@ from ..engine.masks import MASK
 from ..memo import lru
 from ..structure.nested.count_tree import CountTree
 from ..structure.nested.schedule import full_schedule
-from . import characteristic, flat, tree
-from .arrays import is_concrete
+from . import arithmetic, characteristic, flat, tree
+from .arrays import in_floats, is_concrete, unit_roundoff
 from .ladder import Pass, Rungs, Solution, climb, differential, lean, log_weight_of_leaves, near
-from .precision import in_floats, unit_roundoff
 from .stages import on_cpu
 
 LONG = 32  # variables, from which on a characteristic function beats a tree of direct convolutions
@@ -73,7 +72,7 @@ def _passes(structure: Structure) -> tuple[Rungs, Rungs]:
         in_tails: Rungs = flat.solve_plain_in_tails, right
     else:
         schedule = full_schedule(structure.tree.program)
-        right, quick = (partial(tree.solve, schedule, x) for x in (tree.LOGARITHMS, tree.PLAIN))
+        right, quick = (partial(tree.solve, schedule, x) for x in (arithmetic.LOGARITHMS, arithmetic.PLAIN))
         in_tails = right, None
     if structure.single:  # plain numbers have too little room
         return (right, None), (right, None)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .logarithms import finite_or_zero
-from .precision import unit_roundoff
+from .arithmetic import finite_or_zero
+from .arrays import unit_roundoff
 from .stages import plus
 
 _STEPS = 12

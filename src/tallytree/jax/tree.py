@@ -10,14 +10,13 @@ have product one with them: a merge without a table keeps both, so only tables a
 
 Readers name cells of all steps together; only the steps that they name are touched. Messages of a regular tree lie at
 equal distances, in pairs or repeated, and are cut out by slices. Others are gathered; and since the tangent of a
-gather, transposed, would scatter into zeros of the caller's float type (see :mod:`.convolution`), their tangents are
+gather, transposed, would scatter into zeros of the caller's float type (see :mod:`.arithmetic`), their tangents are
 put together from static slices, one for every run of neighbouring cells.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,10 +26,9 @@ import numpy as np
 from jax import lax
 
 from ..structure.nested.schedule import DownStep, Schedule, UpStep
-from .convolution import convolve, correlate, widened
+from .arithmetic import Arithmetic, finite_or_zero, widened
+from .arrays import unit_roundoff
 from .ladder import LARGEST_DOWN, Solution, doubtful_leaves, leaf_messages, log_leaves, log_weight_of_leaves
-from .logarithms import finite_or_zero, log_convolve, log_correlate, log_sum, max_convolve, safe_log
-from .precision import unit_roundoff
 
 
 class Messages(NamedTuple):
@@ -142,43 +140,6 @@ def _by_slices(storage: Any, places: Any) -> Any:
     for run in runs:
         joined.append(lax.slice_in_dim(storage, int(run[0]), int(run[-1]) + 1, axis=1))
     return jnp.concatenate(joined, -1).reshape(storage.shape[0], *places.shape)
-
-
-class Arithmetic(NamedTuple):
-    """How messages are stored and combined."""
-
-    zero: float
-    from_log: Callable[[Any], Any]
-    log: Callable[[Any], Any]
-    convolve: Callable[[Any, Any], Any]
-    correlate: Callable[[Any, Any], Any]
-    times: Callable[[Any, Any], Any]
-    total: Callable[[Any], Any]  # log of the sum along the last axis
-    divide: Callable[[Any, Any], Any]  # by exp of a finite logarithm
-
-
-PLAIN = Arithmetic(
-    0.0,
-    jnp.exp,
-    safe_log,
-    convolve,
-    correlate,
-    lambda a, b: a * b,
-    lambda x: safe_log(jnp.sum(x, -1)),
-    lambda x, log_scale: x * jnp.exp(-log_scale),
-)
-LOGARITHMS = Arithmetic(
-    -jnp.inf,
-    lambda x: x,
-    lambda x: x,
-    log_convolve,
-    log_correlate,
-    lambda a, b: a + b,
-    log_sum,
-    lambda x, log_scale: x - log_scale,
-)
-# Upward only: the best completion instead of the sum of all.
-MAXIMUM = LOGARITHMS._replace(convolve=max_convolve, total=lambda x: jnp.max(x, -1))
 
 
 class Upward(NamedTuple):

@@ -15,6 +15,7 @@ from tallytree import checks
 from tallytree.checks import configurations
 from tallytree.checks.sums import (
     from_probs,
+    grid_step,
     outcome_logits,
     outcome_probs,
     real_array,
@@ -149,12 +150,7 @@ class PoissonBinomial(TailRisk):
             what = "neither" if probs is None else "both"
             raise ParameterError(f"Give exactly one of `probs` and `logits`; {what} arrived.")
         checks.one_of("method", method, METHODS)
-        if step is not None:
-            step = checks.real("step", step, 0.0, strict=True)
-            if weights is None:
-                raise ParameterError(
-                    "`step` is the grid of real `weights`; none arrived. Leave it out for a plain count."
-                )
+        step = grid_step(step, weights)
         kind = "logits" if probs is None else "probs"
         given = real_array(kind, logits if probs is None else probs)  # type: ignore[arg-type]
         if weights is not None:
@@ -661,7 +657,7 @@ class WeightedEvents:
     """Weights of a sum whose log-odds vary: what gradients in other array libraries are made of."""
 
     def __init__(self, weights: ArrayLike, step: float | None, n: int) -> None:
-        self.step = None if step is None else checks.real("step", step, 0.0, strict=True)
+        self.step = grid_step(step, weights)
         self.weights = sum_weights(weights, n, self.step)
         if self.weights.ndim != 1:
             raise ParameterError(

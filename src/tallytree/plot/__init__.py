@@ -5,8 +5,16 @@ matplotlib is imported when a picture is drawn: ``pip install tallytree[plot]``.
 
 from __future__ import annotations
 
-from .answers import assignment_heatmap, count_distribution, density_comparison, loopy_trace, marginals
-from .structures import count_tree, group_tree, potential
+from .pictures import (
+    assignment_heatmap,
+    count_distribution,
+    count_tree,
+    density_comparison,
+    group_tree,
+    loopy_trace,
+    marginals,
+    potential,
+)
 
 __all__ = [
     "assignment_heatmap",

@@ -14,9 +14,9 @@ from .. import checks
 from ..errors import ParameterError
 from . import functions, ops
 from . import structure as structures
+from .arguments import Posed, pose
 from .autograd import answer
 from .edges import EdgedStructure, edge_weight
-from .groups import Posed, pose
 from .potentials import exactly
 from .structure import Structure, structure_of
 from .tensors import anywhere, as_batch_shape, as_logits, as_real, as_tensor, common_shape

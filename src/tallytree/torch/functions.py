@@ -12,8 +12,8 @@ from torch import Tensor
 from .. import checks
 from . import ops, tensors
 from . import structure as structures
+from .arguments import Posed, pose
 from .autograd import answer, watched
-from .groups import Posed, pose
 
 
 def log_partition(logits: Any, groups: Any = None, *, mask: Any = None, edges: Any = None) -> Tensor:

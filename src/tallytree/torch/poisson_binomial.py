@@ -13,6 +13,7 @@ from torch.distributions import constraints, register_kl
 from torch.nn.functional import softplus
 
 from .. import checks
+from ..checks.sums import grid_step, refuse_whole_law
 from ..errors import ParameterError
 from ..models.poisson_binomial import WeightedEvents
 from . import functions, host, tensors
@@ -90,10 +91,7 @@ class PoissonBinomial(OfCounts):
             given if mask is None else tensors.masked(given, mask, -math.inf if probs is None else 0.0)
         )
         self._by_probs = probs is not None
-        if step is not None and weights is None:
-            raise ParameterError(
-                "`step` is the grid of real `weights`; none arrived. Leave it out for a plain count."
-            )
+        step = grid_step(step, weights)
         self._events = None if weights is None else WeightedEvents(weights, step, self._given.shape[-1])
         self._strict = validate_args is not None and checks.flag("validate_args", validate_args)
         super().__init__(self._given.shape[:-1], validate_args=False)
@@ -260,10 +258,7 @@ class PoissonBinomial(OfCounts):
 
     def _refuse_weights(self, what: str) -> None:
         if self._events is not None:
-            raise ParameterError(
-                f"`{what}` needs the law of all sums, which has no derivatives here with `weights`. Ask "
-                "`tallytree.PoissonBinomial` for it, or `log_prob`, `cdf` and `log_sf` for single values."
-            )
+            refuse_whole_law(what)
 
     @property
     def variance(self) -> Tensor:

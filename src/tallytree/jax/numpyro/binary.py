@@ -13,9 +13,8 @@ from ...errors import ParameterError
 from ...structure.nested.count_tree import CountTree
 from .. import answers, draws
 from ..arguments import masked, read, refuse_impossible
-from ..arrays import in_floats_of_jax, zeros_and_ones
+from ..arrays import in_floats_of_jax, in_own_floats, working_dtype, zeros_and_ones
 from ..potentials import exactly
-from ..precision import in_own_floats, working_dtype
 
 LOG_ODDS = constraints.independent(constraints.interval(-jnp.inf, jnp.inf), 1)  # anything but NaN
 

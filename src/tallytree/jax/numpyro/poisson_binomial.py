@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from numpyro.distributions import constraints, kl_divergence
 from numpyro.distributions.util import validate_sample
 
+from ...checks.sums import grid_step, refuse_whole_law
 from ...errors import ParameterError
 from ...models.poisson_binomial import WeightedEvents
 from .. import draws, laws
 from ..arguments import masked, read
-from ..arrays import in_floats_of_jax, is_concrete, numbers, require
-from ..precision import in_own_floats, working_dtype
+from ..arrays import in_floats_of_jax, in_own_floats, is_concrete, numbers, require, working_dtype
 from .binary import LOG_ODDS, OfCounts
 
 _PROBABILITIES = constraints.independent(constraints.unit_interval, 1)
@@ -85,11 +85,7 @@ class PoissonBinomial(OfCounts):
             self._probs = jnp.where(
                 jnp.isneginf(masked(jnp.zeros_like(self._probs), mask, None)), 0.0, self._probs
             )
-        if step is not None and weights is None:
-            raise ParameterError(
-                "`step` is the grid of real `weights`; none arrived. Leave it out for a plain count."
-            )
-        self._step, self._weights = step, None
+        self._step, self._weights = grid_step(step, weights), None
         if weights is not None:
             self._weights = tuple(WeightedEvents(weights, step, self._given.shape[-1]).weights.tolist())
         super().__init__(self._given.shape[:-1], (), validate_args=validate_args)
@@ -103,10 +99,7 @@ class PoissonBinomial(OfCounts):
 
     def _refuse_weights(self, what: str) -> None:
         if self._weights is not None:
-            raise ParameterError(
-                f"`{what}` needs the law of all sums, which has no derivatives here with `weights`. Ask "
-                "`tallytree.PoissonBinomial` for it, or `log_prob`, `cdf` and `log_sf` for single values."
-            )
+            refuse_whole_law(what)
 
     @property
     def _sizes(self) -> Any:
