@@ -464,6 +464,21 @@ def test_draws_given_a_range_follow_the_conditional_law(windows):
     np.testing.assert_allclose(pairs, np.einsum("s,si,sj->ij", mass, states, states), atol=0.025)
 
 
+def test_draws_given_a_range_that_no_tilt_brings_together_follow_the_conditional_law():
+    """Many small events or a heavy rare one reach the range: between them lie sums that are as good as impossible."""
+    p, weights = np.append(np.full(2000, 0.05), 1e-13), np.append(np.ones(2000, int), 100_000)
+    given = tt.PoissonBinomial(p, weights=weights).given(low=185)
+    light = 1.0 - given.marginals[-1]
+    assert light == pytest.approx(stats.binom(2000, 0.05).sf(184) / np.exp(given.event_log_prob), rel=1e-9)
+    drawn = given.sample_events(4000, rng=1)
+    assert ((drawn @ weights) >= 185).all()
+    assert stats.binomtest(int((drawn[:, -1] == 0).sum()), 4000, light).pvalue > 1e-4
+    few = tt.PoissonBinomial([1e-20, 1e-24, 0.3, 0.2], weights=[7000, 6500, 9001, 3])
+    assert (few.given(low=6000, high=7500).sample_events(20, rng=0) @ few.weights <= 7500).all()
+    far = tt.PoissonBinomial(np.full(14, 1e-30), weights=np.arange(2000, 2014)).given(low=4000, high=4010)
+    assert (far.sample_events(20, rng=0).sum(axis=1) == 2).all()
+
+
 def test_a_step_that_hides_events_is_counted_and_their_mean_stays():
     p, weights = np.full(100, 0.1), np.repeat([0.3, 5.0], 50)
     with pytest.warns(UserWarning, match=r"weights of 50 of 100 events, with 5\.7% of the expected"):

@@ -41,6 +41,7 @@ _PIECES = 24  # of a function, before the exact tree is cheaper
 _SINGLE = 64  # outcomes that are conditioned on, one by one
 _LISTED = 1 << 36  # events times cells up to which possible sums are listed: a second
 _ROOM = 1 << 21  # cells of the rows that go into one tree
+_NOISY = 1e-9  # share of E[f] that may be rounding where a tree is drawn from
 _RARE = 0.5  # events that leave their likeliest outcomes: fewer have a tilt of their own
 
 
@@ -209,11 +210,8 @@ def _on_windows(
         tilted, log_scale = kept.tilted(s)
         last = f.table is None or attempt == 2
         tree = SumTree(tilted, WINDOWS, keep=outcomes and last)
-        law, start = tree.root.law[:, 0], tree.root.start[:, 0]
-        cells = start[:, None] + np.arange(law.shape[1])
-        log_d = f.at(start, law.shape[1]) - s[:, None] * cells
-        top = anchor(log_d)
-        d = np.exp(log_d - top)
+        law, cells = tree.root.law[:, 0], tree.root.start + np.arange(tree.root.length)
+        log_d, top, d = _tilted_weight(tree, f, s)
         z = (law * d).sum(axis=1)
         if last:
             break
@@ -223,9 +221,7 @@ def _on_windows(
         s = np.where(
             np.isfinite(middle), tilt_to(kept, np.where(np.isfinite(middle), middle, mean), near=0.05), s
         )
-    error = np.minimum(np.sqrt(tree.root.error[:, 0]), tree.root.peak_error[:, 0] * d.sum(axis=1)) + tree.lost
-    if f.table is not None:
-        error = error + _outside(tree, f, s, top[:, 0])
+    error = _error(tree, f, s, top, d)
     scale = log_scale + top[:, 0]
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = np.where(z > 0.0, error / z, math.inf) + 16.0 * 2.0**-53
@@ -302,6 +298,21 @@ def _likely_sum(events: Events, f: Weight, mean: Float64) -> Float64:
     log_f = f.at(np.zeros(len(mean), np.int64), len(cells))
     scores = [row - np.interp(cells, *rate) for row, rate in zip(log_f, zip(points, rates))]
     return np.array([float(np.argmax(score)) for score in scores])
+
+
+def _tilted_weight(tree: SumTree, f: Weight, s: Float64) -> tuple[Float64, Float64, Float64]:
+    """Log ``f(k) exp(-s k)`` (B, L) at the cells of the root, its maximum (B, 1), and d."""
+    start, length = tree.root.start, tree.root.length
+    log_d = f.at(start[:, 0], length) - s[:, None] * (start + np.arange(length))
+    top = anchor(log_d)
+    return log_d, top, np.exp(log_d - top)
+
+
+def _error(tree: SumTree, f: Weight, s: Float64, top: Float64, d: Float64) -> Float64:
+    """Bounds (B,) on the error of ``sum u d``."""
+    root = tree.root
+    error = np.minimum(np.sqrt(root.error[:, 0]), root.peak_error[:, 0] * d.sum(axis=1)) + tree.lost
+    return error if f.table is None else error + _outside(tree, f, s, top[:, 0])
 
 
 def _outside(tree: SumTree, f: Weight, s: Float64, top: Float64) -> Float64:
@@ -606,26 +617,54 @@ def draw(events: Events, f: Weight, count: int, rng: np.random.Generator) -> Int
 
 
 def _draw_row(events: Events, f: Weight, count: int, rng: np.random.Generator) -> Ints:
+    """By one tilted tree where rounding is no share of E[f], or else in two halves of f, drawn first."""
     kept = events.within(f.low, f.high)
     if events.most <= SHORT:
-        tree, s = SumTree(kept, LOGS), np.zeros(1)
-    else:
-        posterior = expectation(events, f, outcomes=True).log_outcomes
-        assert posterior is not None
-        mean = (np.exp(posterior) * events.values).sum(axis=(1, 2))
-        s = tilt_to(kept, mean)
-        tree = SumTree(kept.tilted(s)[0], WINDOWS)
+        return _draw_in(SumTree(kept, LOGS), f, np.zeros(1), count, rng)
+    if events.log_p.shape[2] ** len(events.values) <= FEW:
+        chosen, sums, log_p = configurations(events)
+        log_f = np.concatenate([f.at(np.array([k]), 1)[0] for k in sums.tolist()])
+        return np.asarray(chosen[_drawn(log_p[0] + log_f, count, rng)])
+    posterior = expectation(events, f, outcomes=True).log_outcomes
+    assert posterior is not None
+    s = tilt_to(kept, (np.exp(posterior) * events.values).sum(axis=(1, 2)))
+    tree = SumTree(kept.tilted(s)[0], WINDOWS)
+    _, top, d = _tilted_weight(tree, f, s)
+    if (_error(tree, f, s, top, d) <= _NOISY * (tree.root.law[:, 0] * d).sum(axis=1)).all():
+        return _draw_in(tree, f, s, count, rng)
+    low, high = (int(x[0]) for x in kept.extremes())
+    low, high = max(low, int(f.low[0])), min(high, int(f.high[0]))
+    if low >= high:
+        return _draw_in(SumTree(kept, LOGS), f, np.zeros(1), count, rng)
+    middle = (low + high) // 2
+    halves = [f.between(np.array([a]), np.array([b])) for a, b in ((low, middle), (middle + 1, high))]
+    logs = [expectation(events, half, outcomes=False).log_mean for half in halves]
+    which = _drawn(np.concatenate(logs), count, rng)
+    out = np.empty((count, len(events.values)), np.int64)
+    for k, half in enumerate(halves):
+        if (which == k).any():
+            out[which == k] = _draw_row(events, half, int((which == k).sum()), rng)
+    return out
+
+
+def _drawn(logs: Float64, count: int, rng: np.random.Generator) -> Ints:
+    """Indices (count,) with probability proportional to ``exp(logs)`` (m,); never one of weight zero."""
+    upto = np.cumsum(np.exp(logs - anchor(logs)))
+    at = np.searchsorted(upto, rng.random(count) * upto[-1], side="right")
+    return np.minimum(at, np.searchsorted(upto, upto[-1], side="left"))
+
+
+def _draw_in(tree: SumTree, f: Weight, s: Float64, count: int, rng: np.random.Generator) -> Ints:
+    """Outcomes (count, n) of one row from the tree of its sums under a tilt."""
     root = tree.root
     start, law = root.start[:, 0], root.law[:, 0]
     with np.errstate(divide="ignore"):
         logs = law if tree.numbers == LOGS else np.log(np.where(law > 10.0 * root.peak_error, law, 0.0))
     cells = int(start[0]) + np.arange(law.shape[1])
     log_weight = logs[0] + f.at(start, law.shape[1])[0] - s[0] * cells
-    upto = np.cumsum(np.exp(log_weight - anchor(log_weight)))
-    out, left = np.full((count, len(events.values)), -1, np.int64), np.arange(count)
+    out, left = np.full((count, len(tree.events.values)), -1, np.int64), np.arange(count)
     while len(left):
-        at = np.searchsorted(upto, rng.random(len(left)) * upto[-1], side="right")
-        total = cells[np.minimum(at, np.searchsorted(upto, upto[-1], side="left"))]
+        total = cells[_drawn(log_weight, len(left), rng)]
         out[left] = tree.draw(total[:, None], rng)[:, 0]
         left = left[
             (out[left] < 0).any(axis=1)
