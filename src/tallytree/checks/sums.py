@@ -143,7 +143,7 @@ def _round_number(step: float) -> float:
 
 def _check_cells(cells: float, what: str, remedy: str) -> None:
     if not cells < LARGEST_TABLE:
-        raise ParameterError(f"{what} {cells + 1:.0f} different sums; at most {LARGEST_TABLE} fit. {remedy}")
+        raise ParameterError(f"{what} {cells + 1:.10g} different sums; at most {LARGEST_TABLE} fit. {remedy}")
 
 
 def outcome_probs(given: Any) -> Float64:

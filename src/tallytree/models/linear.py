@@ -627,7 +627,7 @@ def _units(weights: Float64, step: float) -> Ints:
         reach = float(np.abs(units).sum())  # infinite before it is an integer that overflows
     if reach >= _LARGEST:
         raise ParameterError(
-            f"`step` must leave a grid of less than {_LARGEST} points; {step:g} makes {reach + 1:.0f}. Take a "
+            f"`step` must leave a grid of less than {_LARGEST} points; {step:g} makes {reach + 1:.10g}. Take a "
             "larger one."
         )
     return units.astype(np.int64)
