@@ -22,7 +22,7 @@ Mixture = tuple[NDArray[Any], NDArray[Any]]
 _NO_SETS = np.zeros(1, np.int64)
 
 
-class _Batch:
+class Models:
     """Models side by side: log-odds ``nu`` (B, n), and ``tables``, one row for all or one for each."""
 
     __slots__ = ()
@@ -42,7 +42,7 @@ class _Batch:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Rows(_Batch):
+class Rows(Models):
     """Models on one component of a structure: log-odds (B, n) and tables (1 or B, T)."""
 
     nu: Float64
@@ -54,7 +54,7 @@ class Rows(_Batch):
 
 
 @dataclass(eq=False, slots=True)  # not frozen, because that costs a small model half a microsecond
-class Problem(_Batch):
+class Problem(Models):
     """A batch of models on one structure: independent log-odds and packed tables.
 
     Attributes
@@ -95,7 +95,7 @@ class Problem(_Batch):
 
 
 @dataclass(frozen=True, eq=False)
-class ForestProblem(_Batch):
+class ForestProblem(Models):
     """A batch of models on one program.
 
     Attributes

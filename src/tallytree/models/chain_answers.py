@@ -16,6 +16,7 @@ from ..engine.log_sums import accurate_sum
 from ..errors import ParameterError
 from .base import rows_of
 from .chain_core import ChainCore
+from .parameters import packed_sets
 from .results import ChainStatistics
 
 
@@ -252,16 +253,10 @@ class ChainAnswers(ChainCore):
     def _moved(self, direction: Direction, rows: list[Float64 | None]) -> Direction:
         """The derivatives that the engine finds; groups of one position move the weights there."""
         answer, problem, family = self._answer, self._problem, self._tree.family
-        leaf, packed = direction.leaf, np.zeros((len(problem), int(self._offset[-1])))
-        for g, row in enumerate(rows):
-            if row is None:
-                continue
-            s = int(family.set_of_group[g])
-            if s >= 0:
-                packed[:, self._offset[s] : self._offset[s + 1]] += row
-            else:
-                t = int(family.variable_of_group[g])
-                leaf[:, t] += row[:, self._scores[t]]
+        for t, row in zip(family.variable_of_group.tolist(), rows):
+            if t >= 0 and row is not None:
+                direction.leaf[:, t] += row[:, self._scores[t]]
+        packed = packed_sets(family, self._offset, rows, len(problem))
         return directional_derivatives(problem, answer, direction._replace(tables=packed))
 
     def _moved_counts(self, group: int, found: Direction) -> Float64:

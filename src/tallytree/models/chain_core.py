@@ -12,7 +12,6 @@ from .. import checks
 from ..arrays import Float64, FloatArray, Ints
 from ..engine import masks
 from ..engine.answer import Answer
-from ..engine.forest.certificate import folded_size
 from ..engine.forest.solver import ForestSolver
 from ..engine.log_sums import anchor, log_sum
 from ..engine.problem import ForestProblem
@@ -23,6 +22,8 @@ from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
 from .base import Model, rows_of
 from .group import Group
+from .parameters import packed_sets
+from .pose import folded_sizes
 
 
 class ChainNumbers(NamedTuple):
@@ -157,38 +158,15 @@ class ChainCore(Model):
         tables = [masks.resolve_tables(self._table(g), 1) for g in range(self.n_groups)]
         far = of_leaves.sum(1) + of_edges.sum(1) + sum(base for _, base in tables)
         constants = np.concatenate([common[:, :, 0], np.broadcast_to(far, len(leaf))[:, None]], axis=1)
-        leaf, folded = self._with_single_positions(leaf, [table for table, _ in tables])
-        packed, shared = self._packed([table for table, _ in tables])
-        problem = ForestProblem(self._structure, self._scores, leaf, edge, packed, folded + shared)
-        return problem, constants
-
-    def _with_single_positions(self, leaf: Float64, tables: list[Float64]) -> tuple[Float64, float]:
-        """Potentials of groups of one position belong to the weights there; also where these were rounded."""
-        family = self._tree.family
-        alone = np.flatnonzero(family.variable_of_group >= 0).tolist()
-        if alone:
-            leaf = leaf.copy()
-        folded = 0.0
-        for g in alone:
+        rows, family = [table for table, _ in tables], self._tree.family
+        # Potentials of groups of one position belong to the weights there.
+        for g in np.flatnonzero(family.variable_of_group >= 0).tolist():
             t = int(family.variable_of_group[g])
-            leaf[:, t] += tables[g][:, self._scores[t]]
-            folded += folded_size(leaf[:, t])
-        return leaf, folded
-
-    def _packed(self, tables: list[Float64]) -> tuple[Float64, float]:
-        """Log-tables of the sets one after the other, and where they were rounded: duplicates of a set multiply."""
-        family = self._tree.family
-        inside = np.flatnonzero(family.set_of_group >= 0).tolist()
-        rows = [(int(family.set_of_group[g]), tables[g]) for g in inside]
-        batch = max((len(t) for _, t in rows), default=1)
-        packed, folded = np.zeros((batch, int(self._offset[-1]))), 0.0
-        seen: set[int] = set()
-        for s, table in rows:
-            cells = slice(self._offset[s], self._offset[s + 1])
-            packed[:, cells] += table
-            folded += folded_size(packed[:, cells]) if s in seen else 0.0
-            seen.add(s)
-        return packed, folded
+            leaf[:, t] += rows[g][:, self._scores[t]]
+        sets = [len(row) for g, row in enumerate(rows) if family.set_of_group[g] >= 0]
+        packed = packed_sets(family, self._offset, rows, max(sets, default=1))
+        folded = folded_sizes(family, self._offset, leaf, packed)
+        return ForestProblem(self._structure, self._scores, leaf, edge, packed, folded), constants
 
     def _skipped(self, group: int) -> Ints:
         """What the positions behind the end add to a group's count, (B,)."""

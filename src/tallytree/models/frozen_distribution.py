@@ -113,12 +113,8 @@ class FrozenDistribution(Value, LatticeDistribution):
     @cached
     def _cumulants(self) -> tuple[Float64, Float64, Float64, Float64]:
         """The first four cumulants, each of the shape of the batch."""
-        mass, values = np.exp(self._log_table), self.values.astype(np.float64)
-        mean = mass @ values
-        away = values - mean[:, None]
-        second, third, fourth = ((mass * away**power).sum(axis=1) for power in (2, 3, 4))
-        found = (mean, second, third, fourth - 3.0 * second**2)
-        return tuple(c.reshape(self.batch_shape) for c in found)
+        found = cumulants(np.exp(self._log_table), self.values.astype(np.float64))
+        return tuple(c.reshape(self.batch_shape) for c in found)  # type: ignore[return-value]
 
     def mean(self) -> Any:
         """Mean.
@@ -376,6 +372,14 @@ class FrozenDistribution(Value, LatticeDistribution):
                 "`expect` cannot condition on lb <= X <= ub: this has probability zero. `support()` has the bounds."
             )
         return total
+
+
+def cumulants(mass: Float64, values: Any) -> tuple[Float64, Float64, Float64, Float64]:
+    """The first four cumulants, (...), of laws with probabilities (..., m) of values (..., m)."""
+    mean = (mass * values).sum(axis=-1)
+    away = values - mean[..., None]
+    second, third, fourth = ((mass * away**power).sum(axis=-1) for power in (2, 3, 4))
+    return mean, second, third, fourth - 3.0 * second**2
 
 
 class LawOf(FrozenDistribution):

@@ -107,22 +107,18 @@ class Information(BinaryModel):
         joint = self._extended(tree, [None] * theirs)
         cross, error = self._cross_entropy(joint, other, mine)
         entropy, doubt = (np.reshape(x, self.batch_shape) for x in self._solved.bounded_entropy())
-        quick = cross - entropy
+        quick = np.maximum(cross - entropy, 0.0)
         sure = error + doubt <= np.maximum(divergence.ENOUGH * quick, divergence.NOTHING)
         rows = np.flatnonzero((~sure & (cross < math.inf)).reshape(-1))
         if not len(rows):
-            return np.maximum(quick, 0.0)
+            return quick
         same = other._moved(tree, [*[None] * mine, *other._params.potentials])
         p, q = (
             tuple(_rows(x, m.batch_shape, quick.shape)[rows] for x in (m._params.nu, m._params.packed))
             for m in (joint, same)
         )
-        found = quick.reshape(-1).copy()
         better = divergence.count_divergence(*(Problem(tree, nu, tables) for nu, tables in (p, q)))
-        # What the difference excludes has missed a change on the way from one model to the other.
-        likely = np.abs(better - found[rows]) <= 100.0 * (error + doubt).reshape(-1)[rows]
-        found[rows] = np.where(likely, better, np.maximum(found[rows], 0.0))
-        return found.reshape(quick.shape)
+        return _improved(quick, rows, better, error + doubt)
 
     def _cross_entropy(self, joint: Any, other: Any, first: int) -> tuple[Float64, Float64]:
         """-E[log q] for the law q of `other`, and an estimate of its rounding error, in the shape of both batches.
@@ -195,9 +191,15 @@ def _divergence_on_edges(law: Any, other: Any) -> Float64:
         return quick
     better = divergence.forest_divergence(*(problem.take(rows) for problem in common))
     mine, theirs = (np.reshape(m._solved.error_bound(), m.batch_shape) for m in (law, other))
-    doubt = (mine + theirs + _ROUNDING) * (1.0 + size)
+    return _improved(quick, rows, better, (mine + theirs + _ROUNDING) * (1.0 + size))
+
+
+def _improved(quick: Float64, rows: Ints, better: Float64, doubt: Float64) -> Float64:
+    """Divergences with better ones in some rows, but for those that the quick ones, right to `doubt`, exclude.
+
+    The integral may have missed a change on the way from one model to the other.
+    """
     found = quick.reshape(-1).copy()
-    # Where the integral has missed a change on the way from one model to the other, the difference excludes it.
     likely = np.abs(better - found[rows]) <= 100.0 * doubt.reshape(-1)[rows]
     found[rows] = np.where(likely, better, found[rows])
     return found.reshape(quick.shape)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
-from ..arrays import Float64, frozen, is_frozen
+from ..arrays import Float64, Ints, frozen, is_frozen
 from ..engine import masks, native
 from ..engine.count.moments import Folded, fold_singletons
 from ..errors import ParameterError
@@ -20,6 +20,7 @@ from ..memo import Caching, cached, lru
 from ..potentials import Potential, as_potential
 from ..potentials.named import Named
 from ..structure.nested.count_tree import CountTree, flat
+from ..structure.nested.family import NestedFamily
 from .base import rows_of
 
 Mixture = tuple[NDArray[Any], NDArray[Any]]
@@ -144,15 +145,9 @@ class Parameters(Caching):
         family = self.tree.family
         if len(self.tables) == 1 and family.n_sets == 1 and self.tables[0].ndim == 1:
             return np.asarray(self.tables[0].reshape(1, -1))
-        inside = np.flatnonzero(family.set_of_group >= 0)
-        shared = all(self.tables[g].ndim == 1 for g in inside)
-        batch = 1 if shared else math.prod(self.batch_shape)
-        offset = family.set_offset
-        packed = np.zeros((batch, int(offset[-1])))
-        for g in inside.tolist():
-            s = int(family.set_of_group[g])
-            packed[:, offset[s] : offset[s + 1]] += self.rows(g)
-        return packed
+        shared = all(self.tables[g].ndim == 1 for g in np.flatnonzero(family.set_of_group >= 0))
+        rows = [self.rows(g) for g in range(family.n_groups)]
+        return packed_sets(family, family.set_offset, rows, 1 if shared else math.prod(self.batch_shape))
 
     def rows(self, group: int) -> Float64:
         """A group's table as (1 or B, n + 1)."""
@@ -176,22 +171,18 @@ class Parameters(Caching):
         shape = (*self.batch_shape, self.tree.n_variables)
         given = np.zeros(shape) if logits is None else checks.logits(logits)[0]
         nu = np.array(rows_of(checks.spread("logits", given, shape), self.batch_shape))
-        family, offset = self.tree.family, self.tree.family.set_offset
-        packed = np.zeros((len(nu), int(offset[-1])))
-        entries = [None] * family.n_groups if tables is None else unpack(self.tree, tables)
-        for g, entry in enumerate(entries):
+        family = self.tree.family
+        rows: list[Float64 | None] = [None] * family.n_groups
+        for g, entry in enumerate(() if tables is None else unpack(self.tree, tables)):
             if entry is None:
                 continue
             name = f"The direction of group {g}"
             array = checks.log_table(entry, family.group_size(g), name=name)
             checks.broadcast(self.batch_shape, [(name, array.shape[:-1])], grow=False)
-            rows = rows_of(array, self.batch_shape)
-            s = int(family.set_of_group[g])
-            if s >= 0:
-                packed[:, offset[s] : offset[s + 1]] += rows
-            else:
-                nu[:, int(family.variable_of_group[g])] += rows[:, 1] - rows[:, 0]
-        return nu, packed
+            rows[g] = row = rows_of(array, self.batch_shape)
+            if family.set_of_group[g] < 0:
+                nu[:, int(family.variable_of_group[g])] += row[:, 1] - row[:, 0]
+        return nu, packed_sets(family, family.set_offset, rows, len(nu))
 
     def group_counts(self, on: Any, packed: Any, *, total: float) -> tuple[Any, ...]:
         """Counts of every group: a set's from the packed (..., T), a variable's from its share (..., D) of the total.
@@ -374,6 +365,15 @@ def pack(tables: Sequence[Any], shape: tuple[int, ...] = ()) -> Float64:
     shape = np.broadcast_shapes(shape, *(table.shape[:-1] for table in tables))
     wide = (np.broadcast_to(table, (*shape, table.shape[-1])) for table in tables)
     return np.concatenate([np.empty((*shape, 0)), *wide], axis=-1)
+
+
+def packed_sets(family: NestedFamily, offset: Ints, rows: Sequence[Float64 | None], batch: int) -> Float64:
+    """Rows (1 or B, n + 1) of the groups at the places of their sets, (batch, T); those of a set add up."""
+    packed = np.zeros((batch, int(offset[-1])))
+    for s, row in zip(family.set_of_group.tolist(), rows):
+        if s >= 0 and row is not None:
+            packed[:, offset[s] : offset[s + 1]] += row
+    return packed
 
 
 class PackedParameters(Parameters):

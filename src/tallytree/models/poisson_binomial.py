@@ -38,6 +38,7 @@ from tallytree.engine.pmf.sums import SumLaw, Weight, expectation, log_table
 from tallytree.errors import ParameterError
 from tallytree.memo import cached
 from tallytree.models.conditional_sum import ConditionalPoissonBinomial, event_bounds
+from tallytree.models.frozen_distribution import cumulants
 from tallytree.models.mixture import SumMixture
 from tallytree.models.tail_risk import TailRisk
 
@@ -358,18 +359,10 @@ class PoissonBinomial(TailRisk):
 
     def _event_cumulants(self) -> tuple[Float64, Float64, Float64, Float64]:
         """The same from the outcomes of every event: on a grid, of the sum on the grid."""
-        p, unit = np.exp(self._events.log_p), float(self._lattice.divisor * (self._lattice.step or 1.0))
-        mean = (p * self._events.values).sum(axis=2)
-        away = self._events.values - mean[..., None]
-        second, third, fourth = ((p * away**power).sum(axis=2) for power in (2, 3, 4))
-        base = float(self._lattice.offset * (self._lattice.step or 1.0))
-        fourth = fourth - 3.0 * second**2
-        found = (
-            mean.sum(1) * unit + base,
-            second.sum(1) * unit**2,
-            third.sum(1) * unit**3,
-            fourth.sum(1) * unit**4,
-        )
+        step = self._lattice.step or 1.0
+        each = cumulants(np.exp(self._events.log_p), self._events.values)
+        found = [c.sum(1) * (self._lattice.divisor * step) ** i for i, c in enumerate(each, 1)]
+        found[0] = found[0] + self._lattice.offset * step
         return tuple(np.asarray(c).reshape(self.batch_shape) for c in found)  # type: ignore[return-value]
 
     def _raw_moment(self, power: int) -> Any:
@@ -393,18 +386,19 @@ class PoissonBinomial(TailRisk):
 
     def _draw_outcomes(self, shape: tuple[int, ...], uniform: Callable[..., Float64]) -> Any:
         """Sums of single draws, in parts: a quantile of a long sum costs more than a few thousand of them."""
-        upto = np.cumsum(np.exp(self._events.log_p), axis=2)[..., :-1].reshape(*self.batch_shape, self.n, -1)
+        upto = self._upto(self._events.log_p)
         count = int(np.prod(shape[: len(shape) - len(self.batch_shape)], dtype=np.int64))
-        values, each, cells = (
-            self._events.values,
-            np.arange(self.n),
-            np.zeros((count, *self.batch_shape), np.int64),
-        )
+        values, each = self._events.values, np.arange(self.n)
+        cells = np.zeros((count, *self.batch_shape), np.int64)
         chunk = max(1, BERNOULLI_DRAWS // max(1, upto.size))
         for k in range(0, count, chunk):
             outcome = _outcomes(upto, min(chunk, count - k), uniform)
             cells[k : k + chunk] = values[each, outcome].sum(axis=-1)
         return np.asarray(self._lattice.value(cells.reshape(shape)))
+
+    def _upto(self, log_p: Float64) -> Float64:
+        """Sums (..., n, O - 1) of the probabilities of the first outcomes of every event."""
+        return np.cumsum(np.exp(log_p), axis=2)[..., :-1].reshape(*self.batch_shape, self.n, -1)
 
     def sample_events(self, size: Size = None, rng: Any = None) -> Any:
         """Joint draws of the single events.
@@ -437,8 +431,9 @@ class PoissonBinomial(TailRisk):
                [0, 1, 1]], dtype=uint8)
         """
         shape, generator = checks.shape("size", size), checks.generator(rng)
-        upto = np.cumsum(np.exp(self._log_outcomes), axis=2)[..., :-1].reshape(*self.batch_shape, self.n, -1)
-        drawn = _outcomes(upto, int(np.prod(shape, dtype=np.int64)), generator.random)
+        drawn = _outcomes(
+            self._upto(self._log_outcomes), int(np.prod(shape, dtype=np.int64)), generator.random
+        )
         return drawn.astype(np.uint8).reshape(*shape, *self.batch_shape, self.n)
 
     # -- the grid ----------------------------------------------------------------------------------------------

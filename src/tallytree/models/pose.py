@@ -9,12 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import checks
-from ..arrays import Float64
+from ..arrays import Float64, Ints
 from ..engine import masks, thresholds
 from ..engine.forest.certificate import folded_size
 from ..engine.problem import ForestProblem, Problem
 from ..structure.forest.structure import ForestStructure
 from ..structure.nested.count_tree import CountTree
+from ..structure.nested.family import NestedFamily
 from .base import rows_of
 from .edges import Forest
 from .parameters import Parameters
@@ -29,7 +30,11 @@ def count_problem(params: Parameters, method: str) -> Problem:
         mixtures = params.mixtures if thresholds.uses_mixtures(method, n) else {}
     family = params.tree.family
     apart = leaves.log_norm is None and len(family.set_parent) == len(family.set_of_group)
-    folded = 0.0 if apart else _folded(params, leaf_weights(params), _largest)
+    folded = (
+        0.0
+        if apart
+        else folded_sizes(family, family.set_offset, leaf_weights(params), params.packed, _largest)
+    )
     return Problem(params.tree, leaves.nu, params.packed, mixtures, leaves.constant, leaves.log_norm, folded)
 
 
@@ -59,9 +64,8 @@ def forest_problem(params: Parameters, structure: ForestStructure, edges: Unmask
     log_leaf = leaf_weights(params)
     log_edge = rows_of(edges.tables, params.batch_shape if edges.tables.ndim > 3 else (), 3)
     score = np.broadcast_to([0, 1], (params.tree.n_variables, 2))
-    return ForestProblem(
-        structure, score, log_leaf, log_edge, params.packed, _folded(params, log_leaf, folded_size)
-    )
+    folded = folded_sizes(params.tree.family, structure.offset, log_leaf, params.packed)
+    return ForestProblem(structure, score, log_leaf, log_edge, params.packed, folded)
 
 
 def leaf_weights(params: Parameters) -> Float64:
@@ -80,10 +84,14 @@ def _largest(log_values: Float64) -> float:
     return float(np.abs(np.where(np.isfinite(log_values), log_values, 0.0)).max(initial=0.0))
 
 
-def _folded(params: Parameters, log_leaf: Float64, size: Callable[[Float64], float]) -> float:
-    """Where tables were added to others: the magnitudes at which they were rounded."""
-    family, packed = params.tree.family, params.packed
-    offset = family.set_offset
+def folded_sizes(
+    family: NestedFamily,
+    offset: Ints,
+    log_leaf: Float64,
+    packed: Float64,
+    size: Callable[[Float64], float] = folded_size,
+) -> float:
+    """The magnitudes at which weights of variables (B, D, K) and tables of sets were rounded when tables were added."""
     alone = family.variable_of_group
     total = sum((size(log_leaf[:, v]) for v in np.unique(alone[alone >= 0]).tolist()), 0.0)
     shared = np.bincount(family.set_of_group[family.set_of_group >= 0], minlength=family.n_sets) > 1

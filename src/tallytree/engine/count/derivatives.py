@@ -26,7 +26,7 @@ from ...structure.nested.tree import TreeProgram
 from .. import native, thresholds
 from ..answer import Answer, Derivatives, posterior
 from ..ladder import TANGENT, TOLERANCE, climb
-from ..problem import Problem, Rows
+from ..problem import Models, Problem, Rows
 from . import infer, retilt, star
 from .characteristic import flat_tangent
 from .flat import SHARE, core_of, stretches
@@ -150,7 +150,7 @@ def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) 
 
 
 @dataclass(frozen=True, eq=False)
-class _Batch:
+class _Batch(Models):
     """Models and directions of one component, or of several of the same shape."""
 
     nu: Float64  # (B, n)
@@ -159,14 +159,10 @@ class _Batch:
     h: Float64 | None  # (R, B, T)
     counts: bool
 
-    def __len__(self) -> int:
-        return len(self.nu)
-
     def take(self, rows: Ints) -> _Batch:
         """Some models."""
-        tables = self.tables if len(self.tables) == 1 else self.tables[rows]
         h = None if self.h is None else self.h[:, rows]
-        return _Batch(self.nu[rows], tables, self.v[:, rows], h, self.counts)
+        return _Batch(self.nu[rows], self._tables_of(rows), self.v[:, rows], h, self.counts)
 
     def nothing(self, bound: float = 0.0) -> _Part:
         """The answer where nothing moves, or with an infinite bound none."""

@@ -160,7 +160,7 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
     quick: Rung = partial(native.flat, cavities=cavities)
     if batch == 1 and n > thresholds.EXACT_TAILS and thresholds.sparse(rows.nu):
         return [*rungs, partial(_without_decided, otherwise=[quick, _by_stretches, trees])]
-    lower = partial(_level_rung, quick)
+    lower: Rung = partial(_level_rung, quick)
     first = [lower, quick] if starts_high(rows.nu, rows.tables) else [quick, lower]
     return [*rungs, *first, partial(_without_decided, otherwise=[_by_stretches, trees])]
 
