@@ -158,11 +158,12 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
     if terms is not None and native.has_closed_form(*terms):
         rungs.append(lambda r: native.closed_form(r.nu, *terms))
     quick: Rung = partial(native.flat, cavities=cavities)
+    by_stretches: Rung = partial(_by_stretches, cavities=cavities)
     if batch == 1 and n > thresholds.EXACT_TAILS and thresholds.sparse(rows.nu):
-        return [*rungs, partial(_without_decided, otherwise=[quick, _by_stretches, trees])]
+        return [*rungs, partial(_without_decided, otherwise=[quick, by_stretches, trees])]
     lower: Rung = partial(_level_rung, quick)
     first = [lower, quick] if starts_high(rows.nu, rows.tables) else [quick, lower]
-    return [*rungs, *first, partial(_without_decided, otherwise=[_by_stretches, trees])]
+    return [*rungs, *first, partial(_without_decided, otherwise=[by_stretches, trees])]
 
 
 def lowered(rows: Rows | Problem) -> tuple[Rows, Float64]:
@@ -228,12 +229,18 @@ def _without_decided(rows: Rows | Problem, otherwise: list[Rung]) -> Answer:
     return answer.patched(climb(otherwise, rows.take(left)), left) if len(left) else answer
 
 
-def _by_stretches(rows: Rows | Problem) -> Answer:
-    """Models whose possible counts are a few stretches, one by one and stretch by stretch; no answer for the others."""
+def _by_stretches(rows: Rows | Problem, cavities: bool = False) -> Answer:
+    """Models whose possible counts are a few stretches, one by one and stretch by stretch; no answer for the others.
+
+    With ``cavities`` there is none either where infinite log-odds make a stretch impossible: a message to such a
+    variable leaves its own log-odds out, so that the stretch may be possible for it.
+    """
     answer = Answer.none(rows.nu.shape)
     for b in range(len(rows)):
-        nu = rows.nu[b : b + 1]
-        parts = [part for _, part in stretch_answers(nu, rows.tables[b % len(rows.tables)])]
+        nu, table = rows.nu[b : b + 1], rows.tables[b % len(rows.tables)]
+        parts = [part for _, part in stretch_answers(nu, table)]
+        if cavities and len(parts) < len(flat.stretches(table)):
+            continue
         if parts and all(np.isfinite(part.bound[0]) for part in parts):
             answer = answer.patched(flat.joined_stretches(nu, parts), np.array([b]))
     return answer
