@@ -276,3 +276,14 @@ def core_of(nu: Float64, table: Float64) -> Core | None:
         np.ascontiguousarray(nu[None, kept]), np.ascontiguousarray(table[None, first : first + len(kept) + 1])
     )
     return Core(rows, kept, speaker, above & gone, first, log_weight)
+
+
+# -- counts ------------------------------------------------------------------------------------------------------------
+
+
+def count_law(nu: Float64, table: Float64) -> tuple[Float64, float]:
+    """P(count) of one model, (n + 1,), from log-odds (n,) and a table (n + 1,), and a bound of its error."""
+    nothing = np.zeros((0, 1, len(nu)))
+    _, found, _, bound = native.flat_tangent(nu[None], np.ascontiguousarray(table[None]), nothing, None, True)
+    # What lies below the rounding of the largest is no weight of its own: it may be negative.
+    return np.where(found[0] > UNIT_ROUNDOFF * found[0].max(initial=0.0), found[0], 0.0), float(bound[0])

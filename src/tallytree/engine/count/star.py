@@ -24,8 +24,9 @@ from ...structure.nested.family import NestedFamily
 from .. import native
 from ..answer import Answer, posterior
 from ..arithmetic import UNIT_ROUNDOFF
-from ..problem import Problem, Rows
+from ..problem import Problem
 from ..tilt import tilt_towards
+from .flat import count_law
 
 LARGE = 1 << 15  # variables from which on this is quicker than a tree of convolutions
 MOST_GROUPS = 16
@@ -135,9 +136,8 @@ class StarModel:
     def _group_laws(self) -> tuple[list[Float64], float]:
         laws, error = [], 0.0
         for g, nu in enumerate(self.nu):
-            probs, bound = _law(nu[None], self._tilted(g)[None])
-            # What lies below the rounding of the largest is no weight of its own: it may be negative.
-            laws.append(np.where(probs > UNIT_ROUNDOFF * probs.max(initial=0.0), probs, 0.0))
+            probs, bound = count_law(nu, self._tilted(g))
+            laws.append(probs)
             error += bound + UNIT_ROUNDOFF * float(probs.max(initial=0.0))
         return laws, error
 
@@ -247,15 +247,6 @@ class StarModel:
         pushed[inside] -= (laws.own[g] * laws.others[g] / laws.norm) @ pushed[inside]
         found = native.flat_tangent(nu[None], table[None], v[None, None], pushed[None, None], False)
         return found[0][0, 0] if found[3][0] <= _ACCEPTED else None
-
-
-def _law(nu: Float64, table: Float64) -> tuple[Float64, float]:
-    """P(count) of one flat model, (n + 1,), and the bound of its error; inf without an answer."""
-    found = native.flat(Rows(nu, table), False).counts()
-    if found is None or not found[1][0] < math.inf:
-        _, *found, bound = native.flat_tangent(nu, table, np.zeros((0, *nu.shape)), None, True)
-        return found[0][0], float(bound[0])
-    return found[0][0], float(found[1][0])
 
 
 def _product(spectra: list[Any]) -> Any:

@@ -15,8 +15,7 @@ import numpy as np
 from ...arrays import Float64, States
 from ...structure.nested.count_tree import CountTree
 from . import passes
-from .passes import Upward, extended, upward
-from .plan import Plan, plan_of
+from .passes import Plan, Upward, extended, plan_of, upward
 from .ranked import k_best
 
 _CELLS = 1 << 22

@@ -238,22 +238,22 @@ def correlate_rows(d: Float64, m: Float64) -> Float64:
     return np.stack([correlate(x, y) for x, y in zip(d, m)])
 
 
-def convolve_batch(a: Float64, b: Float64) -> Float64:
-    """Convolution along the last axis of (..., m) and (..., n); short and dense."""
+def convolve_batch(a: Float64, b: Float64, add: np.ufunc = np.maximum) -> Float64:
+    """Convolution along the last axis of (..., m) and (..., n), short and dense, of logarithms that `add` adds up."""
     if a.shape[-1] > b.shape[-1]:
         a, b = b, a
     n = b.shape[-1]
     out = np.full((*a.shape[:-1], a.shape[-1] + n - 1), -math.inf)
     for i in range(a.shape[-1]):
         window = out[..., i : i + n]
-        np.maximum(window, a[..., i : i + 1] + b, out=window)
+        add(window, a[..., i : i + 1] + b, out=window)
     return out
 
 
-def correlate_batch(d: Float64, m: Float64) -> Float64:
+def correlate_batch(d: Float64, m: Float64, add: np.ufunc = np.maximum) -> Float64:
     """:func:`correlate` along the last axis."""
     width = d.shape[-1] - m.shape[-1] + 1
     out = np.full((*d.shape[:-1], width), -math.inf)
     for j in range(m.shape[-1]):
-        np.maximum(out, d[..., j : j + width] + m[..., j : j + 1], out=out)
+        add(out, d[..., j : j + width] + m[..., j : j + 1], out=out)
     return out

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from ...arrays import Float64, Ints
 from ...memo import once
-from .passes import diagonal, prefix_sums, upward
-from .plan import Plan
+from .passes import Plan, diagonal, prefix_sums, upward
 
 
 class Best(Protocol):

@@ -32,6 +32,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from ...arrays import Float64, Ints
 from ..law import log_convolve
 from ..log_sums import anchor, log_sum
+from ..maximize.convolve import convolve_batch, correlate_batch
 from .events import Events
 
 DIRECT = 33  # cells up to which plain sums beat a transform
@@ -492,24 +493,15 @@ def _in_cache(laws: Float64) -> list[slice]:
 
 def _log_convolved(a: Float64, b: Float64) -> Float64:
     length = a.shape[2]
-    out = np.full((*a.shape[:2], 2 * length - 1), -math.inf)
-    if length > DIRECT:
-        for at in np.ndindex(*a.shape[:2]):
-            out[at] = log_convolve(a[at], b[at], 0, 2 * length - 2)
-        return out
-    for j in range(length):
-        part = out[..., j : j + length]
-        np.logaddexp(part, a[..., j : j + 1] + b, out=part)
-    return out
+    if length <= DIRECT:
+        return convolve_batch(a, b, np.logaddexp)
+    rows = [log_convolve(x, y, 0, 2 * length - 2) for x, y in zip(*(x.reshape(-1, length) for x in (a, b)))]
+    return np.reshape(rows, (*a.shape[:2], 2 * length - 1))
 
 
 def _log_correlated(g: Float64, u: Float64) -> Float64:
     length = u.shape[2]
-    out = np.full(u.shape, -math.inf)
-    if length > DIRECT:
-        for at in np.ndindex(*u.shape[:2]):
-            out[at] = log_convolve(g[at], u[at][::-1], length - 1, 2 * length - 2)
-        return out
-    for j in range(length):
-        np.logaddexp(out, g[..., j : j + length] + u[..., j : j + 1], out=out)
-    return out
+    if length <= DIRECT:
+        return correlate_batch(g, u, np.logaddexp)
+    both = zip(g.reshape(-1, g.shape[2]), u.reshape(-1, length))
+    return np.reshape([log_convolve(x, y[::-1], length - 1, 2 * length - 2) for x, y in both], u.shape)

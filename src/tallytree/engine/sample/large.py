@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ...arrays import Float64, Ints
 from ...memo import cached
 from .. import native, thresholds
-from ..arithmetic import UNIT_ROUNDOFF
+from ..count.flat import count_law
 from ..tilt import posterior_rate, summarise, tilt_to_mean
 from .array import Window
 
@@ -245,16 +245,11 @@ class LargeBlock:
         """Cumulative probabilities of the count of the free variables."""
         nu = self._nu if self._free is None else self._nu[self._free]
         table = self._log_f[self._forced : self._forced + len(nu) + 1]
-        nothing = np.zeros((0, 1, len(nu)))
-        found = native.flat_tangent(nu[None], np.ascontiguousarray(table[None]), nothing, None, True)
-        probs, bound = found[1][0], float(found[3][0])
+        probs, bound = count_law(nu, table)
         if not bound <= thresholds.LAW_KNOWN:
             log_weights = native.flat_log_pmf(nu[None])[0] + table
             return np.asarray(np.exp(log_weights - log_weights.max()).cumsum())
-        # What lies below the rounding of the largest is no weight of its own: it may be negative.
-        weighs = probs > UNIT_ROUNDOFF * probs.max()
-        weighs &= table > -math.inf
-        return np.asarray((probs * weighs).cumsum())
+        return np.where(table > -math.inf, probs, 0.0).cumsum()
 
     def _draw_given(self, row: NDArray[np.uint8], total: int, key: NDArray[np.uint32]) -> bool:
         variables = self._variables
