@@ -151,6 +151,32 @@ thread.join()
 print("answered")
 """
 
+FORKED_INSIDE_AN_IMPORT = """
+import logging, os, signal, sys, threading, time  # logging has a lock at forks that it releases, if imported in time
+import tallytree as tt
+
+started = threading.Event()
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tallytree.models.poisson_binomial":
+            started.set()
+            time.sleep(0.5)
+
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=lambda: tt.PoissonBinomial)
+thread.start()
+started.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(10)
+    assert tt.PoissonBinomial([0.5]).mean() == 0.5
+    os._exit(5)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+thread.join()
+print("answered")
+"""
+
 LEFT_RUNNING = (
     MODELS
     + """
@@ -204,6 +230,11 @@ def test_a_forked_child_has_threads_of_its_own():
 @pytest.mark.parametrize("cache", ["cached", "answer", "once", "lru"])
 def test_a_child_forked_inside_a_cached_computation_computes_for_itself(cache):
     assert run(FORKED_INSIDE_A_CACHE, cache) == ["answered"]
+
+
+@needs_fork
+def test_a_child_forked_while_a_thread_imports_a_part_of_the_package_has_it():
+    assert run(FORKED_INSIDE_AN_IMPORT) == ["answered"]
 
 
 def test_threads_that_ask_for_the_same_answer_wait_for_one_that_computes_it():

@@ -6,7 +6,10 @@ marginals and count distributions, exactly and in near-linear time.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
+from threading import get_ident
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
@@ -108,14 +111,36 @@ __all__ = [
 ]
 
 
+_importing: list[int] = []  # the threads that are importing a part of the package
+
+
+def _part(name: str) -> Any:
+    _importing.append(get_ident())
+    try:
+        return import_module(f".{name}", __name__)
+    finally:
+        _importing.remove(get_ident())
+
+
+def _before_fork() -> None:
+    """Wait until no other thread is importing: the child would wait for ever for what it had begun."""
+    latest = monotonic() + 10.0
+    while any(thread != get_ident() for thread in _importing) and monotonic() < latest:
+        sleep(0.001)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)
+
+
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        value = getattr(_part(_HOME[name]), name)
         globals()[name] = value
         return value
     if name in _SUBMODULES:
         try:
-            return import_module(f".{name}", __name__)
+            return _part(name)
         except ModuleNotFoundError as error:
             if error.name == f"{__name__}.{name}":
                 raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
