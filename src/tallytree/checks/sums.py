@@ -161,7 +161,7 @@ def outcome_probs(given: Any) -> Float64:
 
 
 def outcome_logits(given: Float64) -> Float64:
-    """The same from logarithms of the odds against nothing; an outcome of infinite odds is certain."""
+    """Log-probabilities from logarithms of the odds against nothing; an outcome of infinite odds is certain."""
     full = np.concatenate([np.zeros((*given.shape[:-1], 1)), given], axis=-1)
     certain = np.isposinf(full)
     if np.any(certain.sum(axis=-1) > 1):

@@ -79,7 +79,7 @@ class Answer:
         return found() if callable(found) else found
 
     def patched(self, other: Answer, rows: Ints) -> Answer:
-        """The same with another answer in the place of some models."""
+        """Replace the answers of some models by those of `other`."""
 
         def merged(first: Any, second: Any) -> Any:
             if first is None or second is None:

@@ -126,7 +126,7 @@ class Direct:
         return np.zeros(a.shape[-1])
 
     def adjoint_error(self, g: Float64, other: Float64, like: Float64) -> Float64:
-        """The same for an adjoint, (p, q, r, row)."""
+        """Bound (p, q, r, row) on the error of any entry of an adjoint beyond its own rounding and underflow."""
         return np.zeros((1, 1, 1, g.shape[-1]))
 
 

@@ -51,7 +51,7 @@ class Law(NamedTuple):
         return self.last + self.above
 
     def between(self, least: int, most: int) -> Law:
-        """The same where all possible counts are in ``least .. most``."""
+        """Note that all possible counts are in ``least .. most``."""
         return self._replace(below=self.first - least, above=most - self.last)
 
     @property
@@ -67,7 +67,7 @@ class Law(NamedTuple):
         return self.first + mean, float(p @ (c - mean) ** 2 / p.sum())
 
     def windowed(self) -> Law:
-        """The same with the largest log-weight 0; of a long law, what is near its peak."""
+        """Scale the largest log-weight to 0, and cut a long law to what is near its peak."""
         top = float(self.log_weights.max())
         if top == -math.inf:
             impossible = Law(self.first, np.full(1, -math.inf), -math.inf)

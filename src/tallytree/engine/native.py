@@ -140,7 +140,7 @@ def flat_solve_sums(n: int, known: Known, table: Any) -> tuple[list[Any], Float6
 def flat_solve_power_sums(
     n: int, known: Known, coefficients: Float64, rates: Float64
 ) -> tuple[list[Any], Float64 | None]:
-    """The same for a sum of powers."""
+    """The requests that are missing, or the solution in numbers, for a potential that is a sum of powers."""
     found: tuple[list[Any], Float64 | None] = _extension().flat_solve_power_sums(
         n, known, coefficients, rates, config.level()
     )
@@ -252,7 +252,7 @@ def cluster_pass(
 def row_pass(
     problem: ForestProblem, tilts: Float64, wide: bool = False, uniform: Float64 | None = None
 ) -> Any:
-    """The same in tiled rows, or with an exponent for every count, under the powers of two next to `tilts` (B, n_sets).
+    """Both passes in tiled rows, or with an exponent for every count, under powers of two next to `tilts` (B, n_sets).
 
     In the place of the noise is the power of two that belongs to Z. With `uniform` (B, S, clusters) samples (S, B, D).
     """
@@ -292,7 +292,7 @@ def forest_best(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: F
 
 
 def _as_int64(states: NDArray[Any]) -> NDArray[np.int64]:
-    """The same numbers in NumPy's own integers: it takes those of the extension for another type of their size."""
+    """Integers of the extension as NumPy's own, which it takes for another type of the same size."""
     return states.view(np.int64)
 
 
@@ -332,7 +332,7 @@ def tree_tangent(
     direct: bool = False,
     size: float = 0.0,
 ) -> Tangent:
-    """The same on a tree, h (R, B, T) packed like the tables; `direct` merges at any cost.
+    """Derivatives on a tree along v (R, B, n) and h (R, B, T), packed like the tables; `direct` merges at any cost.
 
     `size` is the largest entry of a direction before a part that cancels was taken out.
     """

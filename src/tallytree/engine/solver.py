@@ -70,7 +70,7 @@ class Solver(ABC, Caching):
 
     @abstractmethod
     def draw_active(self, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """The same samples as the variables that are on: indices, and where each of the count * B samples starts."""
+        """Exact joint samples as the variables that are on: indices, and where each of the count * B samples starts."""
 
     # -- best ------------------------------------------------------------------------------------------------------
 

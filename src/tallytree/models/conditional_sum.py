@@ -73,7 +73,7 @@ class ConditionalPoissonBinomial(LawOf):
 
     @classmethod
     def _unchecked(cls, of: PoissonBinomial, low: Float64, high: Float64) -> ConditionalPoissonBinomial:
-        """The same, also where some members of the batch cannot lie in the range."""
+        """Make the distribution also where some members of the batch cannot lie in the range."""
         new = object.__new__(cls)
         new.__dict__.update(_of=of, _low=low, _high=high)
         return new

@@ -298,7 +298,7 @@ class CountModel(Configurations, SecondOrder, Information):
         return self._result(np.minimum(found, 0.0))
 
     def _log_prob_of_large(self, states: Any) -> Any:
-        """The same where log-weights and log Z are so large that their difference loses digits."""
+        """Log-probabilities where log-weights and log Z are so large that their difference loses digits."""
         shape = np.broadcast_shapes(states.shape[:-1], self.batch_shape)
         wide = np.broadcast_to(states, (*shape, self.n_variables)).reshape(
             -1, math.prod(self.batch_shape), self.n_variables

@@ -163,7 +163,7 @@ def _rows(values: Float64, batch_shape: tuple[int, ...], shape: tuple[int, ...])
 
 
 def _on_edges(model: Any) -> Any:
-    """The same model; one without edges as one on a forest that has none."""
+    """Turn a model without edges into one on a forest that has none; others stay."""
     if model._forest is not None:
         return model
     nothing = Forest(np.empty((0, 2), np.int64), np.zeros((0, 2, 2)))

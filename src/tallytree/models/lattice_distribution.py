@@ -117,7 +117,7 @@ class LatticeDistribution(ABC):
         return None
 
     def _log_probability(self, which: str, name: str, x: ArrayLike) -> Float64:
-        """The same at the points of an array."""
+        """Log of P(X = x), P(X <= x) or P(X > x) at the points of an array."""
         few = self._few_logs(which, name, x)
         if few is not None:
             return few

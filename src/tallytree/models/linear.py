@@ -394,7 +394,7 @@ class LinearModel(ArgumentModel):
 
     @property
     def _prior_log_probs(self) -> Float64:
-        """The same without f."""
+        """Log-probabilities of the values of the grid without f."""
         return self._on_grid(self._log_prior)
 
     def _on_grid(self, rows: Float64) -> Float64:

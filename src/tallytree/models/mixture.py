@@ -365,7 +365,7 @@ class SumMixture(LawOf, TailRisk):
         return float(self._share @ np.array(means))
 
     def _refined(self, which: str, cell: int) -> float:
-        """The same, tails including the cell: scenarios are refined, largest first, until the rest cannot matter."""
+        """Log-probability, tails with the cell: scenarios are refined, largest first, until the rest cannot matter."""
         laws, at = self._of._laws, np.array([cell])  # type: ignore[union-attr]
         rough = np.array([law.rough(which, cell) for law in laws])  # (S, 2): value and error
         value, error = rough[:, 0], rough[:, 1]

@@ -53,14 +53,14 @@ class Parameters(Caching):
     own_constant: Any
 
     def _changed(self, **numbers: Any) -> Parameters:
-        """The same with other log-odds; what follows from them is forgotten."""
+        """Parameters with other log-odds; what follows from the old ones is forgotten."""
         new = object.__new__(type(self))
         new.__dict__.update(self.__getstate__(), **numbers)
         return new
 
     @cached
     def _replaced(self) -> Parameters | None:
-        """The same with infinities for finite numbers that stand for them; None if there are none of these."""
+        """Parameters with infinities for finite numbers that stand for them; None if there are none of these."""
         if (self.logits_unmasked or masks.absent(self.logits)) and self._without_masked_tables():
             return None
         found = masks.resolve(np.asarray(self.logits, np.float64), self.tables, self.potentials)

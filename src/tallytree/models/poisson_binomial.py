@@ -358,7 +358,7 @@ class PoissonBinomial(TailRisk):
         return tuple(found)  # type: ignore[return-value]
 
     def _event_cumulants(self) -> tuple[Float64, Float64, Float64, Float64]:
-        """The same from the outcomes of every event: on a grid, of the sum on the grid."""
+        """Cumulants from the outcomes of every event: on a grid, those of the sum on the grid."""
         step = self._lattice.step or 1.0
         each = cumulants(np.exp(self._events.log_p), self._events.values)
         found = [c.sum(1) * (self._lattice.divisor * step) ** i for i, c in enumerate(each, 1)]
@@ -522,7 +522,7 @@ class PoissonBinomial(TailRisk):
         return self._expected_values(Weight(cells, np.full(len(cells), self._events.most), log_edge), shares)
 
     def _expected_values(self, f: Weight, shares: bool) -> tuple[Float64, Float64]:
-        """The same for any f; without `shares` the second is empty."""
+        """Log E[f] and E[value of event i | f] for any f; without `shares` the second is empty."""
         found = expectation(self._events, f, outcomes=shares)
         log_outcomes = found.log_outcomes
         return found.log_mean, np.zeros(0) if log_outcomes is None else self._value_means(log_outcomes)

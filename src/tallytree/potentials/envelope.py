@@ -76,7 +76,7 @@ class Envelope:
         return max(float(window(k, k)[0]) - slope * (k - low) for k in tried)
 
     def _quick_window(self, stretch: Stretch) -> Callable[[int, int], Float64]:
-        """The same window, of a table where the stretch is short enough for one."""
+        """A function like `window`, from a table where the stretch is short enough for one."""
         if stretch.last - stretch.first >= _KEPT:
             return self._window
         table, start = self._table(stretch), stretch.first

@@ -368,7 +368,7 @@ def _mixture(one: _Batch, share: Float64, found: list[_Cut]) -> _Part:
 
 
 def _centred(program: TreeProgram, batch: _Batch, odds: Float64) -> _Batch:
-    """The same directions: a part a of all log-odds is the part ``a (c - mean)`` of the table of the outermost set."""
+    """Move what all log-odds have in common, a, to the table of the outermost set, as ``a (c - mean)``."""
     finite = np.isfinite(batch.nu)
     spread = np.where(finite, expit(odds) * expit(-odds), 0.0)
     weight = spread.sum(-1)

@@ -106,7 +106,7 @@ def _entropy_if_independent(odds: Float64) -> Float64:
 
 
 def _under_tilt(solver: Any) -> tuple[Float64, Float64]:
-    """The same of models whose log-odds agree with the posterior, on the whole.
+    """H and an estimate of its error, (B,) each, from models whose log-odds agree with the posterior on the whole.
 
     What a variable adds, ``log(1 + e^nu) - nu P(y = 1)``, is ``log(1 + e^-abs(nu))`` and ``abs(nu)`` times the
     probability that it disagrees: no large numbers cancel. Variables that are as good as decided are fixed, and tables

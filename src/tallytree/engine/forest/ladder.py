@@ -294,7 +294,7 @@ def pairs_of_counts(problem: ForestProblem) -> float:
 
 
 def pairs_of_possible_counts(problem: ForestProblem) -> float:
-    """The same for a pass that leaves out what cannot matter.
+    """About how many pairs of counts a pass adds up that leaves out what cannot matter.
 
     Of k of n variables, or of all but k, at most k counts are met at once; of laws of n variables most often some
     square roots of n are within a hundred powers of two of the likeliest.

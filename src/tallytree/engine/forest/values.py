@@ -66,9 +66,9 @@ class Store:
         place = place + np.arange(states)[:, None, None] * self.state_stride[rows]
         return np.where(inside, place, 0)
 
-    def get(self, rows: Ints, states: int, width: int, shift: Ints | int = 0) -> Float64:
+    def get(self, rows: Ints, states: int, width: int) -> Float64:
         """Values (state, count, row)."""
-        return self.buffer[self.cells(rows, states, width, shift)]
+        return self.buffer[self.cells(rows, states, width)]
 
     def twin(self) -> Float64:
         """A buffer of zeros with the same layout."""
@@ -300,7 +300,7 @@ class ForestValues:
         return self.arithmetic.enter(log_weight)
 
     def _table_values(self, log_values: Float64, chunk: Chunk, place: Ints, inside: Any) -> Float64:
-        """The same for table entries (count, row), which are kept at `place` where that is inside a table."""
+        """Table entries (count, row) as numbers of the arithmetic, to be kept at `place` if that is inside a table."""
         return self.arithmetic.enter(log_values)
 
     def _potential(self, chunk: Chunk, low: Ints, width: int) -> tuple[Float64, Float64, bool]:

@@ -115,7 +115,7 @@ class Step(Caching):
 
     @cached
     def new_shape(self) -> tuple[int, ...]:
-        """The same after it."""
+        """Sizes of the touched axes after the step, and of all between them as one."""
         return self._merged(self.new_sizes)
 
     def _merged(self, sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ class Events(NamedTuple):
         return np.asarray(p.sum(axis=(1, 2)))
 
     def within(self, low: Ints, high: Ints) -> Events:
-        """The same without outcomes that no sum in ``low .. high`` (B,) has; they no longer add up to one.
+        """Drop the outcomes that no sum in ``low .. high`` (B,) has; probabilities no longer add up to one.
 
         An outcome above `high`, or one that leaves the others short of `low`, is impossible: without it a tilt reaches
         sums that a single heavy event would jump over.

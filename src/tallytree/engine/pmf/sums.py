@@ -194,9 +194,7 @@ def configurations(events: Events) -> tuple[Ints, Ints, Float64]:
 # -- on windows ----------------------------------------------------------------------------------------------------
 
 
-def _on_windows(
-    events: Events, f: Weight, outcomes: bool, retry: bool = True
-) -> tuple[Expectation, Float64, Float64]:
+def _on_windows(events: Events, f: Weight, outcomes: bool) -> tuple[Expectation, Float64, Float64]:
     """Answers under one tilt per row, upper bounds of log E[f], and bounds of the relative errors."""
     kept = events.within(f.low, f.high)
     central, _ = kept.tilted(np.zeros(len(f.low)))
@@ -239,7 +237,7 @@ def _on_windows(
         joint = tilted.log_p + np.log(message)
     joint = np.where(possible, joint, -math.inf) - np.log(np.where(z > 0, z, 1.0))[:, None, None]
     doubtful = np.argwhere(~(off <= CERTIFIED))
-    if retry and 0 < len(doubtful) <= _SINGLE and (bound <= CERTIFIED).all():
+    if 0 < len(doubtful) <= _SINGLE and (bound <= CERTIFIED).all():
         for row, i, o in doubtful.tolist():
             joint[row, i, o] = events.log_p[row, i, o] - log_mean[row] + _given_outcome(events, f, row, i, o)
             off[row, i, o] = 0.0
@@ -312,7 +310,7 @@ def _error(tree: SumTree, f: Weight, s: Float64, top: Float64, d: Float64) -> Fl
     """Bounds (B,) on the error of ``sum u d``."""
     root = tree.root
     error = np.minimum(np.sqrt(root.error[:, 0]), root.peak_error[:, 0] * d.sum(axis=1)) + tree.lost
-    return error if f.table is None else error + _outside(tree, f, s, top[:, 0])
+    return np.asarray(error if f.table is None else error + _outside(tree, f, s, top[:, 0]))
 
 
 def _outside(tree: SumTree, f: Weight, s: Float64, top: Float64) -> Float64:
@@ -651,7 +649,7 @@ def _drawn(logs: Float64, count: int, rng: np.random.Generator) -> Ints:
     """Indices (count,) with probability proportional to ``exp(logs)`` (m,); never one of weight zero."""
     upto = np.cumsum(np.exp(logs - anchor(logs)))
     at = np.searchsorted(upto, rng.random(count) * upto[-1], side="right")
-    return np.minimum(at, np.searchsorted(upto, upto[-1], side="left"))
+    return np.asarray(np.minimum(at, np.searchsorted(upto, upto[-1], side="left")))
 
 
 def _draw_in(tree: SumTree, f: Weight, s: Float64, count: int, rng: np.random.Generator) -> Ints:

@@ -125,7 +125,7 @@ class Sampler:
         return out
 
     def draw_active(self, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """The same samples as the variables that are on: indices, and where each of the count * B samples starts."""
+        """Draw samples as the variables that are on: indices, and where each of the count * B samples starts."""
         batch, n = self._shape
         key = _key(rng)
         found, sums = [np.empty(0, np.int64)], [np.zeros(1, np.int64)]

@@ -146,7 +146,7 @@ class ClusterProgram:
 
 
 class CompiledProgram(NamedTuple):
-    """The same program as the compiled engine wants it."""
+    """The program as the compiled engine wants it."""
 
     nodes: NDArray[np.int32]  # rows op, kind, a, b, edge, ref, flip
     level_start: Ints

@@ -53,7 +53,7 @@ def contract(n: int, pairs: Ints, degree: Ints, family: NestedFamily) -> Cluster
 
 
 def without_sets(program: ClusterProgram) -> ClusterProgram:
-    """The same clusters when nothing is counted: ordinary belief propagation."""
+    """Leave the counts out of a program: ordinary belief propagation."""
     nothing = np.empty(0, np.int64)
     # A potential that is not there: turn its cluster into the one below.
     keep = program.op != clusters.TABLE
@@ -254,7 +254,7 @@ class _PieceBuilder:
         return found
 
     def place_few(self, s: int, vertices: tuple[int, ...]) -> list[int]:
-        """The same for a few vertices; arrays of one or two entries would take most of the time."""
+        """Place a few vertices one by one: arrays of one or two entries would take most of the time."""
         found = []
         for v in vertices:
             own = self.label[v] == s

@@ -43,7 +43,7 @@ class ForestStructure:
 
     @cached
     def bare_program(self) -> ClusterProgram:
-        """The same clusters when nothing is counted."""
+        """The program when nothing is counted."""
         return without_sets(self.program)
 
     @cached

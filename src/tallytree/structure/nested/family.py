@@ -71,7 +71,7 @@ class NestedFamily:
 
     @cached
     def group_offset(self) -> Ints:
-        """The same for the tables of the groups in the order given; a single variable's table has two entries."""
+        """Where each group's table starts, in the order given, and their total length; those of variables have two."""
         inside = self.set_of_group >= 0
         size = (
             np.where(inside, self.set_size[np.where(inside, self.set_of_group, 0)], 1) if self.n_sets else 1

@@ -97,7 +97,7 @@ class Sums:
         )
 
     def joined(self, others: Sums) -> Sums:
-        """The same variables with what was asked for later."""
+        """Add what was asked for later of the same variables."""
         return Sums(self.size, self.excluded, self.forced, self.invalid, {**self.parts, **others.parts})
 
 
