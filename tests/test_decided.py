@@ -14,8 +14,8 @@ from contract import assert_contract
 from oracle import enumerate_model
 from oracle_chains import log_space_chain
 from tallytree import config
+from tallytree.engine import thresholds
 from tallytree.engine.count import derivatives, flat, infer
-from tallytree.engine.problem import Rows
 
 N = 72
 
@@ -351,12 +351,11 @@ def test_stretches_that_forced_variables_exclude_say_nothing(seed, monkeypatch):
     nu[rng.permutation(n)[:4]] = np.inf if seed % 2 else -np.inf
     table = 1000.0 * rng.standard_normal(n + 1)
     table[[1, 6, 10]] = -np.inf  # possible: 0, 2 to 5, 7 to 9, 11 and 12
-    rows = Rows(nu[None], table[None])
-    answer = infer._by_stretches(rows)
+    answer = infer._by_stretches(nu[None], table, cavities=False)
     want = enumerate_model(nu, [(range(n), table)])
     assert_contract(nu + answer.messages[0], want.posterior_logits)
     assert answer.bound[0] < 1e-9
-    assert infer._by_stretches(rows, cavities=True).bound[0] == np.inf
+    assert infer._by_stretches(nu[None], table, cavities=True) is None
     monkeypatch.setattr(derivatives, "_flat_rung", derivatives._by_stretches)
     v = rng.standard_normal(n)
     found = tt.CountModel(nu, table).hessian_vector_product(v)
@@ -374,3 +373,33 @@ def test_a_forced_variable_hears_of_the_stretch_that_it_excludes(engine):
         found = tt.CountModel([-749.0, np.inf, 0.0], table).cavity_logits
     # On: both others on, exp(0.25), and one of them, exp(-499.5); off: none, exp(749.25).
     np.testing.assert_allclose(found[1], 0.25 - 749.25, rtol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_stretch_that_outweighs_the_others_needs_no_tree(seed, monkeypatch):
+    """1 or n - 2 under 1000 Cauchy log-odds took a thousand inferences: log Z is rounded by more than a certificate."""
+    rng = np.random.default_rng(seed)
+    n = 600
+    nu = 1000.0 * rng.standard_cauchy(n)
+    nu[:3] = [[-np.inf, np.inf, 5e5], [5e5, -5e5, 0.0]][seed % 2]
+    potential = tt.one_of([2, n - 2])
+    table = potential.log_table(n)
+    monkeypatch.setattr(thresholds, "EXACT_TAILS", 100)
+    quadratic, sizes = infer._last_rung, []
+    monkeypatch.setattr(infer, "_last_rung", lambda p: sizes.append(p.n_leaves) or quadratic(p))
+    model = tt.CountModel(nu, potential)
+    log_mean, messages, log_pmf = log_space_chain(nu, table)
+    assert_contract(model.posterior_logits, nu + messages)
+    assert max(sizes, default=0) < n // 2  # that of the few undecided variables
+    free = np.logaddexp(0.0, nu[np.isfinite(nu)]).sum()
+    assert model.log_partition == pytest.approx(float(log_mean) + free, rel=1e-12)
+    posterior = np.exp(np.asarray(log_pmf + table - log_mean, float))
+    np.testing.assert_allclose(np.exp(model.count_log_probs()), posterior, atol=1e-9)
+    drawn = model.sample(3, rng=seed).sum(-1)
+    assert set(drawn.tolist()) <= set(np.flatnonzero(posterior > 1e-12).tolist())
+    v = rng.standard_normal(n)
+    assert posterior.max() > 1.0 - 1e-12  # so the others do not matter
+    alone = tt.CountModel(nu, tt.exactly(int(posterior.argmax())))
+    np.testing.assert_allclose(
+        model.hessian_vector_product(v).logits, alone.hessian_vector_product(v).logits, atol=1e-9
+    )

@@ -368,6 +368,7 @@ def messages():
     yield "smooth", -0.5 * (n - 60.0) ** 2, -0.3 * (n[:90] - 10.0) ** 2
     yield "spiky", 300.0 * rng.normal(size=120), 2000.0 * rng.normal(size=70)
     yield "zeros", np.where(n % 3 == 0, -n * 40.0, -INF), np.where(n[:50] % 6 == 1, 0.0, -INF)
+    yield "gaps", np.where(n % 100 < 9, rng.normal(size=200), -INF), np.where(n % 70 < 4, -3.0 * n, -INF)
     yield "point", np.array([3.0]), rng.normal(size=30)
     yield "nothing", np.full(4, -INF), np.zeros(5)
 

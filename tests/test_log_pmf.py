@@ -209,3 +209,25 @@ def test_a_table_that_allows_one_count_decides_it_whatever_the_log_odds():
     assert tt.CountModel(np.zeros((0, 4)), np.zeros((0, 5))).count_log_probs().shape == (0, 5)
     with pytest.raises(tt.InfeasibleError):
         tt.CountModel(logits, tt.exactly(0)).count_log_probs()
+
+
+def test_a_heavy_weight_leaves_gaps_that_cost_nothing(monkeypatch):
+    """The law of 999 weights of 1 and one of 10^5 multiplied gaps of zeros: 20 seconds instead of 0.2."""
+    from tallytree.engine import law
+
+    convolved, pairs = law._convolved, []
+
+    def counted(*arguments):
+        found, cost = convolved(*arguments)
+        pairs.append(cost)
+        return found, cost
+
+    monkeypatch.setattr(law, "_convolved", counted)
+    rng = np.random.default_rng(0)
+    nu, heavy = rng.normal(size=1000), 100_000
+    table = tt.PoissonBinomial(logits=nu, weights=[1] * 999 + [heavy]).count_log_probs
+    rest = tt.PoissonBinomial(logits=nu[:-1]).count_log_probs
+    want = np.full(heavy + 1000, -np.inf)
+    want[:1000], want[heavy:] = rest - np.logaddexp(0, nu[-1]), rest - np.logaddexp(0, -nu[-1])
+    assert_log_close(table, want)
+    assert sum(pairs) < 5e7  # with the gaps 1e10

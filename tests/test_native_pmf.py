@@ -23,6 +23,21 @@ def test_log_pmf_is_right_at_every_count(level):
             )
 
 
+@pytest.mark.parametrize("kind", ["normal", "cauchy", "even", "tied"])
+def test_log_pmf_of_long_models_with_few_undecided_variables(kind):
+    """Each tilt served a count or two at the price of all variables: 100 times the usual law of 10^4."""
+    rng = np.random.default_rng(5)
+    n = 1200
+    nu = {
+        "normal": lambda: 1e6 * rng.normal(size=n),
+        "cauchy": lambda: 1000.0 * rng.standard_cauchy(n),
+        "even": lambda: np.linspace(-700.0, 700.0, n),
+        "tied": lambda: 400.0 * rng.integers(-40, 40, size=n),
+    }[kind]()
+    truth = log_space_chain(nu, np.zeros(n + 1))[2].astype(float)
+    np.testing.assert_allclose(_native.flat_log_pmf(nu[None])[0], truth, rtol=1e-11, atol=1e-11)
+
+
 def test_log_pmf_of_equal_logits_is_the_binomial_in_both_tails():
     n, theta = 30_000, -1.3
     log_pmf = _native.flat_log_pmf(np.full((1, n), theta))[0]

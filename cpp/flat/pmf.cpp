@@ -71,68 +71,71 @@ bool log_pmf_by_trees(const Logits& logits, const FlatTotals& untilted, const Lo
   return left <= 1 && right >= n - 1;
 }
 
-// Counts near which few variables are undecided: log-odds far apart, where transforms certify nothing.
+// Counts near which few variables are undecided: log-odds far apart, where transforms certify one count each or none.
 //
 // With the log-odds sorted downwards the best configuration of count k has the first k variables on, and
 //
 //   log P(k) = sum_{i < k} log p_i + sum_{i >= k} log q_i + log R(k),
 //
 // where R(k) >= 1 compares all configurations of count k with the best one. Under a tilt s with mean k, R(k) is P_s(k)
-// over the probability of that configuration; only variables with |nu + s| <= kUndecided matter, and for them P_s is
+// over the probability of that configuration; only variables with |nu + s| <= undecided_ matter, and for them P_s is
 // a direct sum of positive terms. No large numbers are subtracted, so every count keeps its relative accuracy.
-constexpr double kUndecided = 100;  // beyond, a variable errs with probability e^-100
-constexpr double kLeast = 1e-12;    // probabilities under a tilt that are read off: far above n e^-kUndecided
-constexpr double kDropped = 1e-60;  // ends of a partial sum that no such probability can feel
-constexpr ptrdiff_t kFew = 32;      // variables on each side of a count
+constexpr double kUndecided = 56;   // nats beyond which n variables err with probability e^-56 in all, plus log n
+constexpr double kMeanReach = 5;         // the same for the mean under a tilt, which need not be accurate
+constexpr double kLeast = 1e-12;    // probabilities under a tilt that are read off: far above e^-kUndecided
+constexpr double kDropped = 1e-40;  // ends of a partial sum that no such probability can feel
+constexpr int kFewServed = 16;         // tilts that serve fewer counts than this, and how many of them are enough
 
 double log1p_exp(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
 // P(sum = first + j) of independent variables, entries below kDropped at the ends cut off.
-struct Partial {
-  ptrdiff_t first = 0;
-  std::vector<double> p = {1.0};
-
+class Partial {
+ public:
   void add(double on, double off) {
-    p.push_back(0.0);
-    for (size_t j = p.size() - 1; j > 0; j--) p[j] = p[j] * off + p[j - 1] * on;
-    p[0] *= off;
-    size_t start = 0, stop = p.size();
-    while (start + 1 < stop && p[start] < kDropped) start++;
-    while (stop > start + 1 && p[stop - 1] < kDropped) stop--;
-    p.erase(p.begin() + (ptrdiff_t)stop, p.end());
-    p.erase(p.begin(), p.begin() + (ptrdiff_t)start);
-    first += (ptrdiff_t)start;
+    p_.push_back(0.0);
+    double* p = p_.data();
+    size_t stop = p_.size();
+    for (size_t j = stop - 1; j > start_; j--) p[j] = p[j] * off + p[j - 1] * on;
+    p[start_] *= off;
+    while (start_ + 1 < stop && p[start_] < kDropped) start_++;
+    while (stop > start_ + 1 && p[stop - 1] < kDropped) stop--;
+    p_.resize(stop);
   }
-  double at(ptrdiff_t k) const {
-    return k < first || k >= first + (ptrdiff_t)p.size() ? 0.0 : p[(size_t)(k - first)];
-  }
+  double at(ptrdiff_t k) const { return k < (ptrdiff_t)start_ || k >= (ptrdiff_t)p_.size() ? 0.0 : p_[(size_t)k]; }
+
+ private:
+  size_t start_ = 0;
+  std::vector<double> p_ = {1.0};
 };
 
 class SparseCounts {
  public:
   // Finite log-odds.
   SparseCounts(const double* nu, ptrdiff_t n)
-      : n_(n), nu_(nu, nu + n), on_((size_t)n + 1, 0.0), off_((size_t)n + 1, 0.0) {
+      : n_(n), undecided_(kUndecided + std::log((double)n)), near_(kMeanReach + std::log((double)n)), nu_(nu, nu + n),
+        on_((size_t)n + 1, 0.0), off_((size_t)n + 1, 0.0) {
     std::sort(nu_.begin(), nu_.end(), std::greater<>());
     long double total = 0;
     for (size_t i = 0; i < (size_t)n; i++) on_[i + 1] = (double)(total -= log1p_exp(-nu_[i]));
     total = 0;
     for (size_t i = (size_t)n; i-- > 0;) off_[i] = (double)(total -= log1p_exp(nu_[i]));
   }
-  // Whether so few variables are undecided near count k, 0 < k < n, that this is the quickest way.
+  // Whether so few variables are undecided near count k, 0 < k < n, that this is the quickest way: a tilt of the whole
+  // model takes some nanoseconds for each variable.
   bool few_undecided(ptrdiff_t k) const {
-    const auto apart = [&](ptrdiff_t high, ptrdiff_t low) { return nu_[(size_t)high] - nu_[(size_t)low] > 0.5 * kUndecided; };
-    return (k <= kFew || apart(k - kFew - 1, k - 1)) && (k + kFew >= n_ || apart(k, k + kFew));
+    const Window window = under(halfway(k), undecided_);
+    const double some = (double)(window.last - window.first);
+    return some * (9 + std::sqrt(some)) < 5 * (double)n_ + 5000;
   }
   // Writes log P at k, 0 < k < n, and at what else the same tilt serves; returns the first count after those.
   ptrdiff_t cover(ptrdiff_t k, double* out) const {
-    const Window window = with_mean(k);
+    const Window window = under(tilt_with_mean(k), undecided_);
     Partial sum;
     double best = 0;  // log-probability of the best configuration of count k under the tilt
     for (ptrdiff_t i = window.first; i < window.last; i++) {
-      const double x = nu_[(size_t)i] + window.tilt;
-      sum.add(sigmoid(x), sigmoid(-x));
-      best -= log1p_exp(i < k ? -x : x);
+      const double x = nu_[(size_t)i] + window.tilt, rest = std::exp(-std::fabs(x)), larger = 1 / (1 + rest);
+      sum.add(x > 0 ? larger : rest * larger, x > 0 ? rest * larger : larger);
+      best += std::log(larger) - ((x > 0) == (i < k) ? 0 : std::fabs(x));
     }
     do {
       out[k] = on_[(size_t)k] + off_[(size_t)k] + (std::log(sum.at(k - window.first)) - best);
@@ -143,37 +146,39 @@ class SparseCounts {
   }
 
  private:
-  // Variables with |nu + tilt| <= kUndecided are first .. last - 1.
+  // Variables with |nu + tilt| <= reach are first .. last - 1.
   struct Window {
     double tilt;
     ptrdiff_t first, last;
   };
-  Window under(double tilt) const {
+  Window under(double tilt, double reach) const {
     const auto begin = nu_.begin(), end = nu_.end();
-    const auto first = std::partition_point(begin, end, [&](double x) { return x + tilt > kUndecided; });
-    const auto last = std::partition_point(first, end, [&](double x) { return x + tilt >= -kUndecided; });
+    const auto first = std::partition_point(begin, end, [&](double x) { return x + tilt > reach; });
+    const auto last = std::partition_point(first, end, [&](double x) { return x + tilt >= -reach; });
     return {tilt, first - begin, last - begin};
   }
-  double mean(const Window& window) const {
-    double total = (double)window.first;
-    for (ptrdiff_t i = window.first; i < window.last; i++) total += sigmoid(nu_[(size_t)i] + window.tilt);
-    return total;
-  }
+  double halfway(ptrdiff_t k) const { return -0.5 * (nu_[(size_t)k - 1] + nu_[(size_t)k]); }
   // At the first bound at most k - 1 variables and a part of one are on; at the second at least k + 1 less a part of one.
-  Window with_mean(ptrdiff_t k) const {
-    const double margin = std::log((double)n_) + 5;
-    double low = -nu_[(size_t)k - 1] - margin, high = -nu_[(size_t)k] + margin;
-    Window window = under(0.5 * (low + high));
-    while (low < window.tilt && window.tilt < high) {
-      const double excess = mean(window) - (double)k;
+  double tilt_with_mean(ptrdiff_t k) const {
+    double low = -nu_[(size_t)k - 1] - near_, high = -nu_[(size_t)k] + near_, tilt = halfway(k);
+    while (low < tilt && tilt < high) {
+      const Window window = under(tilt, near_);
+      double excess = (double)(window.first - k), variance = 0;
+      for (ptrdiff_t i = window.first; i < window.last; i++) {
+        const double p = sigmoid(nu_[(size_t)i] + tilt);
+        excess += p;
+        variance += p * (1 - p);
+      }
       if (std::fabs(excess) < 0.1) break;
-      (excess < 0 ? low : high) = window.tilt;
-      window = under(0.5 * (low + high));
+      (excess < 0 ? low : high) = tilt;
+      const double newton = tilt - excess / variance;
+      tilt = low < newton && newton < high ? newton : 0.5 * (low + high);
     }
-    return window;
+    return tilt;
   }
 
   ptrdiff_t n_;
+  double undecided_, near_;
   std::vector<double> nu_;        // sorted downwards
   std::vector<double> on_, off_;  // logs of the probability that the first k are on, that all but the first k are off
 };
@@ -206,6 +211,7 @@ void flat_log_pmf(const Logits& logits, double* out) {
   if (n <= kTreesAtMost && log_pmf_by_trees(logits, untilted, summary, out)) return;
   std::optional<SparseCounts> sparse;
   double tilt = 0;
+  int narrow = 0;
   for (ptrdiff_t k = 1; k < n;) {
     if (sparse && sparse->few_undecided(k)) {
       k = sparse->cover(k, out);
@@ -220,10 +226,9 @@ void flat_log_pmf(const Logits& logits, double* out) {
       next = cover(logits, spectrum(logits, untilted, tilt, nullptr), k, out);
       if (ahead <= 0.1) break;
     }
-    if (next == k) {  // no tilt certifies this count
-      if (!sparse) sparse.emplace(logits.nu, n);
-      next = sparse->cover(k, out);
-    }
+    narrow += next - k < kFewServed;
+    if (!sparse && (next == k || narrow > kFewServed)) sparse.emplace(logits.nu, n);
+    if (next == k) next = sparse->cover(k, out);  // no tilt certifies this count
     k = next;
   }
 }

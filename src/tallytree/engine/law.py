@@ -213,6 +213,7 @@ LONG = 1 << 26  # products of entries from which FFTs are quicker
 _DIGITS = 1e-11  # relative error that is accepted
 _SLOPES = 64  # more than a window of 700 nats needs
 _KEPT = 340.0  # nats below the peak that are kept: a product of two such numbers is a normal float64
+_GAP = 16  # zeros, and parts of a law, from which on a gap is worth leaving out
 _FLOOR = math.exp(-290.0)  # the cut loses less than exp(-340) per term: entries above this lose under 2^-60
 
 
@@ -295,8 +296,8 @@ def log_convolve(a: Float64, b: Float64, first: int, last: int) -> Float64:
         covered, cost = _by_sums(a, b, slope, first, out, todo)
         todo &= ~covered
         if impossible and todo.any():  # tell impossible counts from those that the cut has lost
-            reachable = np.convolve((a > -math.inf).astype(float), (b > -math.inf).astype(float))
-            todo &= reachable[first : last + 1] > 0.5
+            x, y = (a > -math.inf).astype(float), (b > -math.inf).astype(float)
+            todo &= _convolved(x, y, first, len(out))[0] > 0.5
             impossible = False
         left = np.flatnonzero(todo)
         # Going on must be cheaper than summing what this slope has covered entry by entry.
@@ -313,18 +314,34 @@ def log_convolve(a: Float64, b: Float64, first: int, last: int) -> Float64:
 def _by_sums(
     a: Float64, b: Float64, slope: float, first: int, out: Float64, todo: NDArray[np.bool_]
 ) -> tuple[NDArray[np.bool_], int]:
+    """Write what the sums of plain numbers under a slope reach; which entries these are, and the pairs it took."""
     start_a, x, top_a = _cut_under(a, slope)
     start_b, y, top_b = _cut_under(b, slope)
-    found = np.zeros(len(out))
-    c = np.convolve(x, y)
-    offset = start_a + start_b - first
-    low, high = max(0, offset), min(len(out), offset + len(c))
-    if low < high:
-        found[low:high] = c[low - offset : high - offset]
+    found, cost = _convolved(x, y, first - start_a - start_b, len(out))
     covered: NDArray[np.bool_] = todo & (found > _FLOOR)
     k = np.flatnonzero(covered)
     out[k] = np.log(found[k]) + (top_a + top_b) + slope * (first + k)
-    return covered, len(x) * len(y)
+    return covered, cost
+
+
+def _convolved(x: Float64, y: Float64, first: int, length: int) -> tuple[Float64, int]:
+    """Sums of products from an entry on, gap by gap, and the pairs that these took."""
+    found, cost = np.zeros(length), 0
+    for i, part in _stretches(x):
+        for j, other in _stretches(y):
+            offset = i + j - first
+            low, high = max(0, offset), min(length, offset + len(part) + len(other) - 1)
+            cost += len(part) * len(other)
+            if low < high:
+                found[low:high] += np.convolve(part, other)[low - offset : high - offset]
+    return found, cost
+
+
+def _stretches(x: Float64) -> list[tuple[int, Float64]]:
+    """What lies between long gaps of zeros, with the places where it starts: one heavy weight makes such gaps."""
+    kept = np.flatnonzero(x)
+    cuts = np.flatnonzero(np.diff(kept) > max(_GAP, len(x) // _GAP)) + 1
+    return [(int(part[0]), x[part[0] : part[-1] + 1]) for part in np.split(kept, cuts)]
 
 
 def _cut_under(values: Float64, slope: float) -> tuple[int, Float64, float]:

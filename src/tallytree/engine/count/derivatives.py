@@ -25,11 +25,11 @@ from ...structure.nested.count_tree import CountTree
 from ...structure.nested.tree import TreeProgram
 from .. import native, thresholds
 from ..answer import Answer, Derivatives, posterior
-from ..ladder import TANGENT, TOLERANCE, climb
+from ..ladder import TANGENT, climb
 from ..problem import Models, Problem, Rows
 from . import infer, retilt, star
 from .characteristic import flat_tangent
-from .flat import SHARE, core_of, stretches
+from .flat import SHARE, certain, core_of, heaviest, stretches
 from .infer import gathered, parts_of, put
 from .tree_pass import tangent_pass
 
@@ -333,8 +333,10 @@ def _by_stretches(batch: _Batch) -> _Part:
     for b in range(len(batch)):
         one = batch.take(np.array([b]))
         own = infer.stretch_answers(one.nu, one.tables[0])
-        if own and all(answer.bound[0] <= TOLERANCE for _, answer in own):
-            part = part.patched(_stretch_by_stretch(one, own), np.array([b]))
+        answers = [answer for _, answer in own]
+        if own and certain(answers):
+            heavy = [own[i] for i in heaviest(answers)]
+            part = part.patched(_stretch_by_stretch(one, heavy), np.array([b]))
     return part
 
 
@@ -342,8 +344,8 @@ def _stretch_by_stretch(one: _Batch, own: list[tuple[Float64, Answer]]) -> _Part
     found, answers = [], [answer for _, answer in own]
     for table, answer in own:
         part = replace(one, tables=table[None])
-        probs = np.zeros(one.tables.shape)
-        if one.counts or one.h is not None:
+        probs = np.where(np.isneginf(part.tables), 0.0, 1.0)  # of one count
+        if (one.counts or one.h is not None) and probs.sum() > 1.0:
             probs = _solved(None, replace(part, v=part.v[:0], h=None, counts=True)).probs
         moved = _solved(None, part) if len(part.v) else part.nothing()
         found.append(_Cut(expit(posterior(part.nu, answer.messages))[0], probs[0], part, moved))
@@ -355,12 +357,13 @@ def _mixture(one: _Batch, share: Float64, found: list[_Cut]) -> _Part:
     part = one.nothing(max(cut.part.bound[0] for cut in found))
     if part.bound[0] == math.inf:
         return part
-    mean, probs = (np.tensordot(share, np.stack(x), 1) for x in zip(*[(c.marginals, c.probs) for c in found]))
+    mean = sum(w * cut.marginals for w, cut in zip(share, found))
+    probs = sum(w * cut.probs for w, cut in zip(share, found))
     if len(part.probs):
         part.probs[0] = probs
     for w, cut in zip(share, found):
         away, other = cut.marginals - mean, cut.probs - probs
-        moved = one.v[:, 0] @ away + (0.0 if one.h is None else one.h[:, 0] @ other)
+        moved = (one.v[:, 0] * away).sum(-1) + (0.0 if one.h is None else (one.h[:, 0] * other).sum(-1))
         part.marginals[:, 0] += w * (cut.part.marginals[:, 0] + away * moved[:, None])
         if one.counts:
             part.counts[:, 0] += w * (cut.part.counts[:, 0] + other * moved[:, None])

@@ -41,7 +41,8 @@ from ...arrays import Float64, Ints
 from .. import native
 from ..answer import Answer
 from ..arithmetic import UNIT_ROUNDOFF, Direct, LogSpace
-from ..log_sums import anchor, log_sum, softplus
+from ..ladder import TOLERANCE
+from ..log_sums import anchor, log_sum
 from ..problem import Rows
 from .tree_pass import leaf_values, resized
 
@@ -169,40 +170,86 @@ def _real_part(a: complex, angle: Float64) -> Float64:
 # -- stretches ---------------------------------------------------------------------------------------------------------
 
 _MOST_STRETCHES = 4  # stretches that are solved one by one
+# Square roots of the number of variables between two stretches that no tilt serves at once
+_FAR_STRETCHES = 4.0
+_OUTWEIGHED = 64.0  # nats by which one stretch outweighs another for good
 
 
 def stretches(table: Float64) -> list[Float64]:
     """The table (D + 1,) of every stretch of possible counts; nothing where there is one, or there are many."""
-    possible = np.concatenate([[False], table > -math.inf, [False]])
-    ends = np.flatnonzero(possible[1:] != possible[:-1]).reshape(-1, 2).tolist()
-    if not 1 < len(ends) <= _MOST_STRETCHES:
-        return []
+    ends = _ends(table)
     own = [np.full(table.shape, -math.inf) for _ in ends]
-    for part, (start, stop) in zip(own, ends):
+    for part, (start, stop) in zip(own, ends.tolist()):
         part[start:stop] = table[start:stop]
     return own
+
+
+def far_apart(table: Float64) -> bool:
+    """Whether a table (D + 1,) has stretches, all of them so far apart that they are solved one by one at once."""
+    ends = _ends(table)
+    gaps = ends[1:, 0] - ends[:-1, 1]
+    return bool(len(gaps)) and bool(gaps.min() > _FAR_STRETCHES * np.sqrt(len(table)))
+
+
+def _ends(table: Float64) -> Ints:
+    possible = np.concatenate([[False], table > -math.inf, [False]])
+    ends = np.flatnonzero(possible[1:] != possible[:-1]).reshape(-1, 2)
+    return ends if 1 < len(ends) <= _MOST_STRETCHES else ends[:0]
+
+
+def heaviest(answers: list[Answer]) -> list[int]:
+    """Which stretches have a share of the weight, by their bounds and the rounding of numbers of their size."""
+    weights = np.array([a.log_mean[0] for a in answers])
+    bounds = np.array([a.bound[0] for a in answers])
+    doubt = bounds + UNIT_ROUNDOFF * answers[0].messages.size * np.abs(weights)
+    light = weights + doubt < (weights - doubt).max() - _OUTWEIGHED
+    return np.flatnonzero(~light).tolist()
+
+
+def certain(answers: list[Answer]) -> bool:
+    """Whether their mixture is as right as they are: their shares are certified, or one outweighs all others."""
+    bounds = np.array([a.bound[0] for a in answers])
+    return bool((bounds <= TOLERANCE).all()) or (
+        bool(np.isfinite(bounds).all()) and len(heaviest(answers)) == 1
+    )
 
 
 def joined_stretches(nu: Float64, answers: list[Answer]) -> Answer:
     """The mixture of the models of one row of log-odds (1, D), one for every stretch.
 
-    A model of weight Z that sends m to a variable with P(y = 1) = p by itself has ``Z / (1 - p + p e^m)`` of it where
-    the variable, apart from p, is off, and that times e^m where it is on.
+    The heaviest speaks for all, except to variables that it decides so firmly that the others may turn them.
     """
     log_mean = np.stack([a.log_mean for a in answers])  # (stretch, 1)
-    sent = np.stack([a.messages for a in answers])  # (stretch, 1, D)
-    on, off = -softplus(-nu), -softplus(nu)
+    best = int(np.argmax(log_mean[:, 0]))
+    second = np.delete(log_mean[:, 0], best).max(initial=-math.inf)
     with np.errstate(invalid="ignore"):  # what is not a number has no certificate
-        when_off = log_mean[..., None] - np.logaddexp(off, on + sent)
-        when_on = log_mean[..., None] - np.logaddexp(off - sent, on)
-        messages = log_sum(when_on, 0) - log_sum(when_off, 0)
-    finite = np.isfinite(nu)
-    size = np.abs(np.where(finite, nu, 0.0)).sum(1) + np.abs(
-        np.where(np.isfinite(log_mean), log_mean, 0.0)
-    ).max(0)
+        messages = np.array(answers[best].messages)
+        firm = np.flatnonzero(~(np.abs(nu + messages)[0] < log_mean[best, 0] - second - _OUTWEIGHED))
+        if len(firm):
+            messages[:, firm] = _mixed(
+                nu[:, firm], log_mean, np.stack([a.messages[:, firm] for a in answers])
+            )
+    sizes = (np.abs(np.where(np.isfinite(x), x, 0.0)) for x in (nu, log_mean.T))
+    size = next(sizes).sum(1) + next(sizes).max(1)
     bound = 2.0 * np.max([a.bound for a in answers], axis=0) + 8.0 * UNIT_ROUNDOFF * size
     sound = ~np.isnan(messages).any(1)
     return Answer(log_sum(log_mean, 0), messages, None, np.where(sound, bound, math.inf))
+
+
+def _mixed(nu: Float64, log_mean: Float64, sent: Float64) -> Float64:
+    """Messages (1, d) of a mixture to some variables, from those of its models, (stretch, 1, d).
+
+    P(y = 1) and P(y = 0) are sums of theirs. Where nu is infinite, a model of weight Z that sends m has Z of the weight
+    where the variable is as nu says, and ``Z e^m`` or ``Z e^-m`` where it is not.
+    """
+    weight, odds, infinite = log_mean[..., None], nu + sent, np.isinf(nu)
+    likelier = weight - np.log1p(np.exp(-np.abs(odds)))
+    on, off = likelier + np.minimum(odds, 0.0), likelier - np.maximum(odds, 0.0)
+    if infinite.any():
+        forced = nu > 0.0
+        on = np.where(infinite, np.where(forced, weight, weight + sent), on)
+        off = np.where(infinite, np.where(forced, weight - sent, weight), off)
+    return np.asarray(log_sum(on, 0) - log_sum(off, 0) - np.where(infinite, 0.0, nu))
 
 
 # -- cores -------------------------------------------------------------------------------------------------------------

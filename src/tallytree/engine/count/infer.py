@@ -158,12 +158,17 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
     if terms is not None and native.has_closed_form(*terms):
         rungs.append(lambda r: native.closed_form(r.nu, *terms))
     quick: Rung = partial(native.flat, cavities=cavities)
-    by_stretches: Rung = partial(_by_stretches, cavities=cavities)
-    if batch == 1 and n > thresholds.EXACT_TAILS and thresholds.sparse(rows.nu):
-        return [*rungs, partial(_without_decided, otherwise=[quick, by_stretches, trees])]
-    lower: Rung = partial(_level_rung, quick)
-    first = [lower, quick] if starts_high(rows.nu, rows.tables) else [quick, lower]
-    return [*rungs, *first, partial(_without_decided, otherwise=[by_stretches, trees])]
+    in_stretches = partial(_one_by_one, partial(_by_stretches, cavities=cavities))
+    single = batch == 1 and n > thresholds.EXACT_TAILS
+    if single and thresholds.sparse(rows.nu):
+        usual: list[Rung] = [partial(_one_by_one, _by_core, [quick, partial(in_stretches, [trees])])]
+    else:
+        lower: Rung = partial(_level_rung, quick)
+        first = [lower, quick] if starts_high(rows.nu, rows.tables) else [quick, lower]
+        usual = [*first, partial(_one_by_one, _by_core, [partial(in_stretches, [trees])])]
+    if single and flat.far_apart(rows.tables[0]):
+        return [*rungs, partial(in_stretches, usual)]
+    return [*rungs, *usual]
 
 
 def lowered(rows: Rows | Problem) -> tuple[Rows, Float64]:
@@ -208,42 +213,47 @@ def _level_rung(solve: Rung, rows: Rows | Problem) -> Answer:
     return replace(found, log_mean=total, bound=found.bound + lost)
 
 
-def _without_decided(rows: Rows | Problem, otherwise: list[Rung]) -> Answer:
-    """Models most of whose variables are decided, one by one, and the others.
+def _one_by_one(
+    own: Callable[[Float64, Float64], Answer | None], otherwise: list[Rung], rows: Rows | Problem
+) -> Answer:
+    """Models that a way of their own serves, from log-odds (1, D) and a table, and the others.
 
-    What the ladder of a core ends in is right: where large log-odds leave it more rounding than is usually certified,
-    that of the whole model has no less.
+    What such a ladder ends in is right: where large log-odds leave it more rounding than is usually certified, that of
+    the whole model has no less.
     """
-    cores = [core_of(nu, rows.tables[b % len(rows.tables)]) for b, nu in enumerate(rows.nu)]
-    left = np.flatnonzero([core is None for core in cores])
+    found = [own(rows.nu[b : b + 1], rows.tables[b % len(rows.tables)]) for b in range(len(rows))]
+    left = np.flatnonzero([answer is None for answer in found])
     if len(left) == len(rows):
         return climb(otherwise, rows)
-    answer = Answer.none(rows.nu.shape)
-    log_mean, messages, bound = np.array(answer.log_mean), np.zeros(rows.nu.shape), np.array(answer.bound)
-    for b, core in enumerate(cores):
-        if core is not None:
-            found = flat_answer(core.rows.nu, core.rows.tables)
-            log_mean[b] = found.log_mean[0] + core.log_weight
-            messages[b], bound[b] = found.messages[0][core.speaker], found.bound[0] + SHARE
+    log_mean, bound, messages = np.zeros(len(rows)), np.full(len(rows), np.inf), np.zeros(rows.nu.shape)
+    for b, part in enumerate(found):
+        if part is not None:
+            log_mean[b], bound[b], messages[b] = part.log_mean[0], part.bound[0], part.messages[0]
     answer = Answer(log_mean, messages, None, bound)
     return answer.patched(climb(otherwise, rows.take(left)), left) if len(left) else answer
 
 
-def _by_stretches(rows: Rows | Problem, cavities: bool = False) -> Answer:
-    """Models whose possible counts are a few stretches, one by one and stretch by stretch; no answer for the others.
+def _by_core(nu: Float64, table: Float64) -> Answer | None:
+    """A model most of whose variables are decided."""
+    core = core_of(nu[0], table)
+    if core is None:
+        return None
+    found = flat_answer(core.rows.nu, core.rows.tables)
+    return Answer(
+        found.log_mean + core.log_weight, found.messages[:, core.speaker], None, found.bound + SHARE
+    )
 
-    With ``cavities`` there is none either where infinite log-odds make a stretch impossible: a message to such a
-    variable leaves its own log-odds out, so that the stretch may be possible for it.
+
+def _by_stretches(nu: Float64, table: Float64, cavities: bool) -> Answer | None:
+    """A model whose possible counts are a few stretches, one after the other.
+
+    With ``cavities`` there is no answer where infinite log-odds make a stretch impossible: a message to such a variable
+    leaves its own log-odds out, so that the stretch may be possible for it.
     """
-    answer = Answer.none(rows.nu.shape)
-    for b in range(len(rows)):
-        nu, table = rows.nu[b : b + 1], rows.tables[b % len(rows.tables)]
-        parts = [part for _, part in stretch_answers(nu, table)]
-        if cavities and len(parts) < len(flat.stretches(table)):
-            continue
-        if parts and all(np.isfinite(part.bound[0]) for part in parts):
-            answer = answer.patched(flat.joined_stretches(nu, parts), np.array([b]))
-    return answer
+    parts = [part for _, part in stretch_answers(nu, table)]
+    if not parts or (cavities and len(parts) < len(flat.stretches(table))):
+        return None
+    return flat.joined_stretches(nu, parts) if flat.certain(parts) else None
 
 
 def stretch_answers(nu: Float64, table: Float64) -> list[tuple[Float64, Answer]]:

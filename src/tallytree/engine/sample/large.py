@@ -20,11 +20,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from ...arrays import Float64, Ints
 from ...memo import cached
 from .. import native, thresholds
-from ..count.flat import count_law
+from ..count import infer
+from ..count.flat import count_law, heaviest
 from ..tilt import posterior_rate, summarise, tilt_to_mean
 from .array import Window
 
@@ -245,11 +247,7 @@ class LargeBlock:
         """Cumulative probabilities of the count of the free variables."""
         nu = self._nu if self._free is None else self._nu[self._free]
         table = self._log_f[self._forced : self._forced + len(nu) + 1]
-        probs, bound = count_law(nu, table)
-        if not bound <= thresholds.LAW_KNOWN:
-            log_weights = native.flat_log_pmf(nu[None])[0] + table
-            return np.asarray(np.exp(log_weights - log_weights.max()).cumsum())
-        return np.where(table > -math.inf, probs, 0.0).cumsum()
+        return np.asarray(_weights_of_counts(nu, np.ascontiguousarray(table)).cumsum())
 
     def _draw_given(self, row: NDArray[np.uint8], total: int, key: NDArray[np.uint32]) -> bool:
         variables = self._variables
@@ -283,3 +281,22 @@ class LargeBlock:
             mine = np.flatnonzero(kept.window_of[at] == j)
             totals = kept.counts[at[mine]]
             kept.part(j).draw(out, rows[mine], stream(1, j), totals)
+
+
+def _weights_of_counts(nu: Float64, table: Float64) -> Float64:
+    """Weights of all counts (n + 1,) of a model with finite log-odds."""
+    possible = table > -math.inf
+    if np.count_nonzero(possible) == 1:
+        return possible.astype(float)
+    probs, bound = count_law(nu, table)
+    if bound <= thresholds.LAW_KNOWN:
+        return np.where(possible, probs, 0.0)
+    own = infer.stretch_answers(nu[None], table)
+    answers = [answer for _, answer in own]
+    heavy = heaviest(answers) if own else []
+    if len(heavy) == 1 or (own and max(answer.bound[0] for answer in answers) <= thresholds.LAW_KNOWN):
+        shares = softmax([answers[i].log_mean[0] for i in heavy])
+        laws = [_weights_of_counts(nu, own[i][0]) for i in heavy]
+        return sum((share / law.sum() * law for share, law in zip(shares, laws)), np.zeros(table.shape))
+    log_weights = native.flat_log_pmf(nu[None])[0] + table
+    return np.asarray(np.exp(log_weights - log_weights.max()))
