@@ -189,10 +189,12 @@ def lowered(rows: Rows | Problem) -> tuple[Rows, Float64]:
         tilts = -np.concatenate([seen[:1] - _BEYOND, seen[:: max(1, _SEEN // _TILTS)], seen[-1:] + _BEYOND])
         odds, share = seen + tilts[:, None], len(finite) / len(seen)
         on = expit(odds)
-        means = forced + share * on.sum(1)
+        means = np.round(forced + share * on.sum(1), 6)  # all off and all on are counts, too
         rate = share * (np.logaddexp(0.0, odds) - tilts[:, None] * on).sum(1)
-        rates = np.interp(np.arange(tables.shape[1]), means[::-1], rate[::-1], -math.inf, -math.inf)
-        level[b] = tables[b, np.argmax(tables[b] + rates)]
+        places = np.append(np.arange(0, tables.shape[1], max(1, tables.shape[1] // _SEEN)), np.rint(means))
+        rates = np.interp(places, means[::-1], rate[::-1], -math.inf, -math.inf)
+        own = tables[b, places.astype(np.int64)]
+        level[b] = own[np.argmax(own + rates)]
     level = np.where(np.isfinite(level), level, 0.0)
     return Rows(rows.nu, tables - level[:, None]), level
 
