@@ -210,6 +210,26 @@ def test_scan_with_a_plate_inside_gives_the_density_of_the_loop(make):
     np.testing.assert_allclose(found, alone, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("error:Explicitly requested dtype")
+def test_exported_gradients_in_probabilities_take_batches_of_any_size():
+    """Validation computed log-odds of a size that nobody knew, and indices became gathers of another dtype."""
+
+    @jax.jit
+    @jax.grad
+    def gradient(p):
+        law = PoissonBinomial(probs=p)
+        return (law.log_prob(2.0) + law.cdf(1.0) + law.entropy()).sum()
+
+    batch = jax.export.symbolic_shape("batch")[0]
+    exported = jax.export.export(gradient)(jax.ShapeDtypeStruct((batch, 3), jnp.float32))
+    p = jnp.array([[0.2, 0.5, 0.9], [0.3, 0.6, 0.1]])
+    for rows in (p, p[:1]):
+        np.testing.assert_allclose(exported.call(rows), gradient(rows), rtol=1e-6)
+    weighted = jax.jit(lambda p: PoissonBinomial(probs=p, weights=[1, 2, 3]).log_prob(3.0))
+    with pytest.raises(tt.ParameterError, match="a batch of a known size"):
+        jax.export.export(weighted)(jax.ShapeDtypeStruct((batch, 3), jnp.float32))
+
+
 def test_log_prob_broadcasts_values_against_laws():
     d = ConditionalBernoulli(jnp.array([1, 2]), jnp.zeros((2, 3)))
     np.testing.assert_allclose(d.log_prob(jnp.array([1.0, 0.0, 0.0])), [-np.log(3), -np.inf])

@@ -12,7 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from ..errors import ParameterError
 from ..models.poisson_binomial import WeightedEvents
 from . import answers
 from .arguments import read
@@ -38,7 +40,7 @@ def log_pmf(logits: Any, probs: Any, count: Any) -> Any:
         several = jnp.broadcast_to(given[..., None, :], (*shape, len(steps), given.shape[-1]))
         return _undecided_log_prob(several, count[..., None] + steps)[..., None, :]
 
-    return _with_decided(given, beside)[..., 0]
+    return _at(_with_decided(given, beside), 0)
 
 
 def sum_log_prob(events: WeightedEvents, which: str, logits: Any, probs: Any, value: Any) -> Any:
@@ -48,6 +50,12 @@ def sum_log_prob(events: WeightedEvents, which: str, logits: Any, probs: Any, va
     """
     shape = jnp.broadcast_shapes(value.shape, logits.shape[:-1])
     x = jnp.broadcast_to(value, shape).astype(logits.dtype)
+
+    if not all(isinstance(size, int) for size in shape):
+        raise ParameterError(
+            f"Weighted sums are computed by the host, which needs a batch of a known size; {shape} arrived. Export the "
+            "function with fixed shapes, or call it outside `jax.export`."
+        )
 
     def both(nu: Any, x: Any, edges: bool) -> Any:
         answers = tuple(jax.ShapeDtypeStruct(a.shape, nu.dtype) for a in (x, nu))  # type: ignore[no-untyped-call]
@@ -119,20 +127,26 @@ def _with_decided(probs: Any, undecided: Callable[[Any], Any], *, log: bool = Tr
         weight = jnp.stack(weights, -1)[..., None, :]
         if not log:
             return jnp.sum(weight * jnp.exp(around), -1)
-        possible = around[..., 2] > -jnp.inf
-        base = jnp.where(possible, around[..., 2], 0.0)
+        here = _at(around, 2)
+        possible = here > -jnp.inf
+        base = jnp.where(possible, here, 0.0)
         # A ratio beyond the largest number is a derivative that no float holds.
         total = jnp.sum(weight * jnp.exp(jnp.minimum(around - base[..., None], 700.0)), -1)
         return jnp.where(possible, base + jnp.log(jnp.where(possible, total, 1.0)), -jnp.inf)
 
     def fixed() -> Any:
-        law = undecided(np.zeros(1, int))[..., 0]
+        law = _at(undecided(np.zeros(1, int)), 0)
         return law if log else jnp.exp(law)
 
     none = jnp.all(~(off | on))
     if is_concrete(none):
         return fixed() if none else moved()
-    return jax.lax.cond(all_of(none), fixed, moved)
+    return lax.cond(all_of(none), fixed, moved)
+
+
+def _at(x: Any, place: int) -> Any:
+    """An entry of the last axis; unlike an index it is no gather where the batch axis is symbolic."""
+    return lax.index_in_dim(x, place, axis=-1, keepdims=False)
 
 
 def _rarely(p: Any) -> tuple[Any, Any, Any]:
@@ -151,7 +165,8 @@ def count_law(logits: Any, probs: Any, *, log: bool = True) -> Any:
     wide = jnp.concatenate([beyond, law, beyond], -1)
 
     def beside(steps: Any) -> Any:
-        return jnp.stack([wide[..., 2 + step : 2 + step + law.shape[-1]] for step in steps.tolist()], -1)
+        cuts = ((2 + step, 2 + step + law.shape[-1]) for step in steps.tolist())
+        return jnp.stack([lax.slice_in_dim(wide, *cut, axis=-1) for cut in cuts], -1)
 
     return _with_decided(probs, beside, log=log)
 

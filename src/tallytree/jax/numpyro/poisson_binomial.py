@@ -90,6 +90,10 @@ class PoissonBinomial(OfCounts):
             self._weights = tuple(WeightedEvents(weights, step, self._given.shape[-1]).weights.tolist())
         super().__init__(self._given.shape[:-1], (), validate_args=validate_args)
 
+    def get_args(self) -> dict[str, Any]:
+        """The parameter that was given, for NumPyro's validation."""
+        return {"logits" if self._probs is None else "probs": self._given}
+
     def _of_sum(self, which: str, value: Any, ones: Any = ()) -> Any:
         """Log-probabilities of a weighted sum, "at", "below" or "above" a value."""
         events = WeightedEvents(self._weights or ones, self._step, self._given.shape[-1])
