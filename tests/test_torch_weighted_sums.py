@@ -84,3 +84,41 @@ def test_probabilities_of_0_and_1_have_gradients():
     q = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True)
     plain = ttt.PoissonBinomial(probs=q).log_sf(torch.tensor(1.0))  # P(X > 1) = 1/2 with one certain
     np.testing.assert_allclose(torch.autograd.grad(plain, q)[0], [1.0, 1.0, 2.0], rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_transformations_take_first_derivatives_and_higher_ones_are_refused():
+    """`torch.func` met a function it cannot transform, and a Hessian was all zeros."""
+    x = torch.tensor([[0.3, -1.2, 0.7], [-0.4, 0.1, 2.0]], dtype=torch.float64)
+    value = torch.tensor([3.0, 4.0], dtype=torch.float64)
+
+    def log_probs(x):
+        return ttt.PoissonBinomial(logits=x, weights=[1, 2, 3]).log_prob(value)
+
+    def total(x):
+        return log_probs(x).sum()
+
+    func, functional = torch.func, torch.autograd.functional
+    want = torch.stack([functional.jacobian(log_probs, row) for row in x])
+    for found in (
+        func.vmap(func.jacrev(log_probs))(x),
+        func.vmap(func.jacfwd(log_probs))(x),
+        torch.stack([functional.jacobian(log_probs, r, vectorize=True, strategy="forward-mode") for r in x]),
+        torch.stack([functional.jacobian(log_probs, row, vectorize=True) for row in x]),
+    ):
+        torch.testing.assert_close(found, want, rtol=1e-13, atol=0.0)
+    torch.testing.assert_close(func.vmap(log_probs, in_dims=1)(x.T), torch.stack([log_probs(r) for r in x]))
+    # P(3) = (1 - p1) (1 - p2) p3 + p1 p2 (1 - p3)
+    given = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
+    of_probs = func.grad(lambda p: ttt.PoissonBinomial(probs=p, weights=[1, 2, 3]).log_prob(value[0]))(given)
+    torch.testing.assert_close(of_probs, torch.tensor([-1.0, -2.0, 1.0], dtype=torch.float64))
+    for higher in (
+        lambda: functional.hessian(total, x[0]),
+        lambda: functional.hessian(total, x[0], vectorize=True),
+        lambda: func.jacrev(func.grad(total))(x[0]),
+        lambda: func.jacrev(func.jacfwd(total))(x[0]),
+        lambda: func.jacfwd(func.jacfwd(total))(x[0]),
+    ):
+        with pytest.raises(tt.ParameterError, match="a higher one was asked for"):
+            higher()
+    assert func.hessian(total)(x[0]).isnan().all()

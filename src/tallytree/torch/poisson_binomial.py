@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.distributions import constraints, register_kl
 from torch.nn.functional import softplus
 
@@ -17,6 +16,7 @@ from ..checks.sums import grid_step, refuse_whole_law
 from ..errors import ParameterError
 from ..models.poisson_binomial import WeightedEvents
 from . import functions, host, tensors
+from .autograd import expression, watched
 from .distributions import OfCounts
 from .potentials import exactly
 from .tensors import anywhere, as_logits, as_real, common_shape, known
@@ -214,7 +214,8 @@ class PoissonBinomial(OfCounts):
         shape = common_shape("`value` and the batch", value.shape, self.batch_shape)
         logits = self._logits().expand(*shape, self.total_count)
         probs = None if self._edges() is False else self._given.double().expand(logits.shape)
-        found: Tensor = _SumLogProb.apply(logits, probs, value.expand(shape), which, self._events)  # type: ignore[no-untyped-call]
+        given = logits, probs, value.expand(shape)
+        found: Tensor = _SumLogProb.apply(*given, which, self._events, watched(probs))[0]  # type: ignore[no-untyped-call]
         return found.to(self._given.dtype)
 
     def log_sf(self, value: Tensor) -> Tensor:
@@ -528,27 +529,59 @@ class PoissonBinomial(OfCounts):
 
 
 class _SumLogProb(torch.autograd.Function):
-    """Log-probabilities of weighted sums; the gradient, changes of probabilities, is kept from the same pass.
+    """Log-probabilities of weighted sums, and their slopes, changes of probabilities, from the same pass.
 
-    That of probabilities of 0 and 1, which log-odds do not have, goes to `probs`.
+    Slopes of probabilities of 0 and 1, which log-odds do not have, belong to `probs`. Slopes are an output, so that
+    derivatives of them are refused, or NaN in forward mode, and not taken to be 0.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, probs: Tensor | None, value: Tensor, which: str, events: WeightedEvents
-    ) -> Tensor:
-        edges = ctx.needs_input_grad[1]
+        logits: Tensor, probs: Tensor | None, value: Tensor, which: str, events: WeightedEvents, edges: bool
+    ) -> tuple[Tensor, Tensor]:
         found, slope = events.log_probs(which, host.array(logits.cpu()), host.array(value.cpu()), edges=edges)
-        ctx.save_for_backward(torch.from_numpy(slope).to(logits), torch.isinf(logits))
-        return torch.from_numpy(found).to(logits)
+        return torch.from_numpy(found).to(logits), torch.from_numpy(slope).to(logits)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1], torch.isinf(inputs[0]))
+        ctx.save_for_forward(*inputs[:3])
+        ctx.question = inputs[3:]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any, by_slope: Any) -> tuple[Any, ...]:
+        if by_slope is not None:
+            raise ParameterError(
+                "Weighted sums have first derivatives, but a higher one was asked for. Detach what need not be "
+                "differentiated again, or leave `weights` out."
+            )
+        if gradient is None:
+            return (None,) * 6
         slope, sure = ctx.saved_tensors
         change = gradient.unsqueeze(-1) * slope
         of_probs = torch.where(sure, change, 0.0) if ctx.needs_input_grad[1] else None
-        return torch.where(sure, 0.0, change), of_probs, None, None, None
+        return torch.where(sure, 0.0, change), of_probs, None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, by_logits: Any, by_probs: Any, *_: Any) -> tuple[Tensor, Tensor]:
+        def change(logits: Tensor, probs: Any, value: Tensor, step: Any, of_probs: Any) -> Tensor:
+            slope = _SumLogProb.apply(logits, probs, value, *ctx.question)[1]  # type: ignore[no-untyped-call]
+            nothing = torch.zeros_like(logits)
+            moves = (nothing if part is None else part for part in (of_probs, step))
+            return (slope * torch.where(torch.isinf(logits), *moves)).sum(-1)
+
+        point = ctx.saved_for_forward
+        return expression(change, *point, by_logits, by_probs), torch.full_like(point[0], math.nan)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        mapped = [
+            part.movedim(dim, 0) if dim is not None else part.expand(info.batch_size, *part.shape)
+            if isinstance(part, Tensor) else part
+            for part, dim in zip(arguments, in_dims)
+        ]  # fmt: skip
+        return _SumLogProb.apply(*mapped), (0, 0)  # type: ignore[no-untyped-call]
 
 
 def exact_log_prob(logits: Tensor, count: Tensor) -> Tensor:
