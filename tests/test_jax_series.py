@@ -68,7 +68,7 @@ def test_series_serve_where_the_variance_is_large_and_sums_are_right_everywhere(
         assert np.all(np.abs(x - y) <= 32 * UNIT * scale)
 
 
-def test_two_frequencies_share_a_division_in_short_models():
+def test_sums_over_frequencies_of_short_models_are_right():
     rng = np.random.default_rng(3)
     versine, given = decaying(rng, 3, 4.0, 31)
     v = 0.5 * rng.uniform(size=(3, 32))

@@ -203,10 +203,8 @@ def _dispatched_over_frequencies(power: int, v: Any, versine: Any, given: Any, n
 def _over_frequencies_on_cpu(power: int, v: Any, versine: Any, given: Any, needed: Any) -> Any:
     """The same by series where those may serve; loops over frequencies are for what they leave."""
     waves = versine, *given
-    if power > 1 or v.shape[0] == 0:
+    if power > 1 or v.shape[0] == 0 or v.shape[-1] < SERIES_FROM:
         return staged(partial(_sums, power), needed, (v,), waves, sums=True)
-    if v.shape[-1] < SERIES_FROM:
-        return staged(_sums_in_pairs, needed, (v,), waves, sums=True)
     series = series_of(v, versine, given)
     rest = jnp.where(series.serves, 0, needed)
     sums = staged(partial(_sums, 1), rest, (v,), waves, sums=True)
@@ -223,18 +221,6 @@ def _sums(power: int, v: Any, versine: Any, *given: Any) -> tuple[Any, ...]:
     terms = tuple(weight * a[:, :, None] for a in given)
     zero = np.zeros((), v.dtype)
     return tuple(lax.reduce(terms, (zero,) * len(given), plus, (1,)))
-
-
-def _sums_in_pairs(v: Any, versine: Any, *given: Any) -> tuple[Any, ...]:
-    """The same for power 1, written out; two frequencies share a division."""
-    sums = [jnp.zeros_like(v) for _ in given]
-    for m in range(0, versine.shape[-1], 2):
-        first, second = (1.0 - v * versine[:, i : i + 1] for i in (m, m + 1))
-        weight = 1.0 / (first * second)
-        sums = [
-            s + weight * (a[:, m : m + 1] * second + a[:, m + 1 : m + 2] * first) for s, a in zip(sums, given)
-        ]
-    return tuple(sums)
 
 
 @over_frequencies.defjvp
