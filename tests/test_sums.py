@@ -464,6 +464,39 @@ def test_draws_given_a_range_follow_the_conditional_law(windows):
     np.testing.assert_allclose(pairs, np.einsum("s,si,sj->ij", mass, states, states), atol=0.025)
 
 
+@pytest.mark.parametrize("scale", [1, 900])
+def test_shortfalls_given_a_range_are_enumerated_ones(scale):
+    """Of plain sums in batches, of weighted ones, short and long, and of the mixture of one scenario."""
+    rng = np.random.default_rng(5)
+    p, weights = rng.random((2, 9)), rng.integers(1, 6, 9) * scale + rng.integers(0, 2, 9)
+    states, q, low = np.array(list(product((0, 1), repeat=9))), 0.8, 11 * scale
+    for given in (
+        tt.PoissonBinomial(p, weights=weights).given(low=low),
+        tt.PoissonBinomial(p).given(low=5),
+        tt.PoissonBinomial(p, weights=weights / 4, step=0.25).given(low=low / 4),
+    ):
+        found, sums = given.contributions(q), states @ given.weights
+        assert found.shape == p.shape
+        for row in range(2):
+            mass = np.where(states == 1, p[row], 1 - p[row]).prod(1) * (sums >= np.ravel(given._low)[0])
+            mass /= mass.sum()
+            value = np.sort(sums)[np.searchsorted(np.cumsum(mass[np.argsort(sums)]), q)]
+            assert given.value_at_risk(q)[row] == value
+            tail = np.where(sums > value, mass, 0.0)
+            at = np.where(sums == value, mass, 0.0)
+            tail += at / at.sum() * (1 - q - tail.sum())
+            np.testing.assert_allclose(found[row], tail @ states * given.weights / (1 - q), rtol=1e-9)
+        np.testing.assert_allclose(given.expected_shortfall(q), found.sum(1), rtol=1e-12)
+        with pytest.raises(tt.ParameterError, match="before a range is given"):
+            given.bracket("sf", 1)
+    alone = tt.PoissonBinomial(p[:1], weights=weights)
+    np.testing.assert_allclose(
+        alone.given(low=low).contributions(q)[0],
+        alone.mixture([1.0]).given(low=low).contributions(q),
+        rtol=1e-9,
+    )
+
+
 def test_draws_given_a_range_that_no_tilt_brings_together_follow_the_conditional_law():
     """Many small events or a heavy rare one reach the range: between them lie sums that are as good as impossible."""
     p, weights = np.append(np.full(2000, 0.05), 1e-13), np.append(np.ones(2000, int), 100_000)

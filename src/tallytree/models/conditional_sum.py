@@ -18,6 +18,7 @@ from tallytree.memo import cached
 from tallytree.models.base import place_in_batch
 from tallytree.models.count import CountModel
 from tallytree.models.frozen_distribution import LawOf
+from tallytree.models.tail_risk import TailRisk
 
 from ..arrays import Float64, Ints, Size, frozen
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _WHOLE_SUMS = checks.Entries("integers, as every sum is one", -np.inf, np.inf, whole=True)
 
 
-class ConditionalPoissonBinomial(LawOf):
+class ConditionalPoissonBinomial(LawOf, TailRisk):
     """Distribution of a weighted sum X of independent variables given ``low <= X <= high``.
 
     Made by :meth:`PoissonBinomial.given <tallytree.PoissonBinomial.given>`. It has the methods of
@@ -328,6 +329,12 @@ class ConditionalPoissonBinomial(LawOf):
         f = Weight(np.maximum(cells, low), high, np.where(cells >= low, log_edge, 0.0))
         log_mean, values = self._of._expected_values(f, shares)
         return log_mean - self._log_event, values
+
+    @property
+    def _rounded(self) -> tuple[Any, Any]:
+        raise ParameterError(
+            "`bracket` bounds what holds before a range is given; ask the distribution without `given`."
+        )
 
     @cached
     def _ends(self) -> tuple[Ints, Ints]:

@@ -301,16 +301,12 @@ class SumMixture(LawOf, TailRisk):
 
     @cached
     def _rounded(self) -> tuple[SumMixture, SumMixture]:
-        if isinstance(self._of, ConditionalPoissonBinomial):
-            raise ParameterError(
-                "`bracket` bounds what holds before a range is given; ask the mixture without `given`."
-            )
         down, up = self._of._rounded
         return SumMixture(down, self._share), SumMixture(up, self._share)
 
     @property
     def _slack(self) -> tuple[Fraction, Fraction]:
-        return self._of._slack  # type: ignore[union-attr]
+        return self._of._slack
 
     # -- the law -----------------------------------------------------------------------------------------------
 

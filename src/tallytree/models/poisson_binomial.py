@@ -536,9 +536,6 @@ class PoissonBinomial(TailRisk):
         unit = self._lattice.divisor * (self._lattice.step or 1.0)
         return np.asarray((np.exp(log_outcomes) * self._events.values).sum(axis=2) * unit + least)
 
-    def _contributions(self, cells: Ints, log_edge: Float64) -> Float64:
-        return self._tail_shares(cells, log_edge)[1]
-
     # -- evidence ----------------------------------------------------------------------------------------------
 
     def given(

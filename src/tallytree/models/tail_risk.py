@@ -29,6 +29,10 @@ class TailRisk(FrozenDistribution):
 
     def _contributions(self, cells: Ints, log_edge: Float64) -> Float64:
         """E[value of event i | f] (B, n), f being 1 above the cells (B,) and ``exp(log_edge)`` at them."""
+        return self._tail_shares(cells, log_edge)[1]
+
+    def _tail_shares(self, cells: Ints, log_edge: Float64, *, shares: bool = True) -> tuple[Float64, Float64]:
+        """Log E[f] (B,) and E[value of event i | f] (B, n), for this f; without `shares` the second is empty."""
         raise NotImplementedError
 
     @property
