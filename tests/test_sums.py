@@ -487,8 +487,6 @@ def test_shortfalls_given_a_range_are_enumerated_ones(scale):
             tail += at / at.sum() * (1 - q - tail.sum())
             np.testing.assert_allclose(found[row], tail @ states * given.weights / (1 - q), rtol=1e-9)
         np.testing.assert_allclose(given.expected_shortfall(q), found.sum(1), rtol=1e-12)
-        with pytest.raises(tt.ParameterError, match="before a range is given"):
-            given.bracket("sf", 1)
     alone = tt.PoissonBinomial(p[:1], weights=weights)
     np.testing.assert_allclose(
         alone.given(low=low).contributions(q)[0],

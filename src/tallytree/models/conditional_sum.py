@@ -330,12 +330,6 @@ class ConditionalPoissonBinomial(LawOf, TailRisk):
         log_mean, values = self._of._expected_values(f, shares)
         return log_mean - self._log_event, values
 
-    @property
-    def _rounded(self) -> tuple[Any, Any]:
-        raise ParameterError(
-            "`bracket` bounds what holds before a range is given; ask the distribution without `given`."
-        )
-
     @cached
     def _ends(self) -> tuple[Ints, Ints]:
         """First and last cell of the event, (B,); beyond the lattice where it has none."""

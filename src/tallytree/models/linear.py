@@ -23,7 +23,7 @@ from ..memo import cached
 from .base import ArgumentModel, place_in_batch, rows_of
 from .conditional_sum import event_bounds
 from .frozen_distribution import LawOf
-from .tail_risk import BRACKETED, BoundingLaw, TailRisk, bounding_laws
+from .tail_risk import BRACKETED, BoundedRisk, BoundingLaw, bounding_laws
 
 _LARGEST = 1 << 24  # points of the grid
 _OWN = ("log_partition", "log_expectation", "marginals")  # what has bounds beside questions about the sum
@@ -581,7 +581,7 @@ class LinearModel(ArgumentModel):
     _repr_html_ = display.linear_page
 
 
-class _Total(LawOf, TailRisk):
+class _Total(LawOf, BoundedRisk):
     """The law of the sum of a `LinearModel`."""
 
     _of: LinearModel

@@ -19,7 +19,7 @@ from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from .conditional_sum import ConditionalPoissonBinomial, event_bounds
 from .frozen_distribution import FrozenDistribution, LawOf
-from .tail_risk import TailRisk
+from .tail_risk import BoundedRisk
 
 if TYPE_CHECKING:
     from .poisson_binomial import PoissonBinomial
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _NEVER = 1e-18  # share of a scenario that is left out: far below rounding
 
 
-class SumMixture(LawOf, TailRisk):
+class SumMixture(LawOf, BoundedRisk):
     """Distribution of a sum of events whose probabilities depend on a scenario.
 
     Made by :meth:`PoissonBinomial.mixture <tallytree.PoissonBinomial.mixture>`: a batch is a set of scenarios, such as
@@ -301,12 +301,16 @@ class SumMixture(LawOf, TailRisk):
 
     @cached
     def _rounded(self) -> tuple[SumMixture, SumMixture]:
+        if isinstance(self._of, ConditionalPoissonBinomial):
+            raise ParameterError(
+                "`bracket` bounds what holds before a range is given; ask the mixture without `given`."
+            )
         down, up = self._of._rounded
         return SumMixture(down, self._share), SumMixture(up, self._share)
 
     @property
     def _slack(self) -> tuple[Fraction, Fraction]:
-        return self._of._slack
+        return self._of._slack  # type: ignore[union-attr]
 
     # -- the law -----------------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ from tallytree.memo import cached
 from tallytree.models.conditional_sum import ConditionalPoissonBinomial, event_bounds
 from tallytree.models.frozen_distribution import cumulants
 from tallytree.models.mixture import SumMixture
-from tallytree.models.tail_risk import TailRisk
+from tallytree.models.tail_risk import BoundedRisk
 
 from ..arrays import Float64, Ints, Size, frozen
 
@@ -49,7 +49,7 @@ BERNOULLI_DRAWS = 1 << 22  # up to this many uniform numbers, samples are sums o
 LONG = 1 << 13  # values of a weighted sum from which on only those are computed that are asked for
 
 
-class PoissonBinomial(TailRisk):
+class PoissonBinomial(BoundedRisk):
     """Distribution of ``X = sum_i w_i y_i`` for independent ``y_i`` that are 1 with probability ``p_i``.
 
     Parameters

@@ -25,7 +25,7 @@ BRACKETED = (*_AT_POINTS, "ppf", "isf", "median", "value_at_risk", *_MEANS)
 
 
 class TailRisk(FrozenDistribution):
-    """The base of sums of events, of their mixtures and of the sum of a `LinearModel`, not used on its own."""
+    """The base of sums of events, also given something, of their mixtures and of the sum of a `LinearModel`."""
 
     def _contributions(self, cells: Ints, log_edge: Float64) -> Float64:
         """E[value of event i | f] (B, n), f being 1 above the cells (B,) and ``exp(log_edge)`` at them."""
@@ -34,75 +34,6 @@ class TailRisk(FrozenDistribution):
     def _tail_shares(self, cells: Ints, log_edge: Float64, *, shares: bool = True) -> tuple[Float64, Float64]:
         """Log E[f] (B,) and E[value of event i | f] (B, n), for this f; without `shares` the second is empty."""
         raise NotImplementedError
-
-    @property
-    def _rounded(self) -> tuple[Any, Any]:
-        """The sums with all weights rounded down and up."""
-        raise NotImplementedError
-
-    @property
-    def _slack(self) -> tuple[Fraction, Fraction]:
-        """How far the sum may be below and above those, by weights that are on a cell up to rounding."""
-        raise NotImplementedError
-
-    def bracket(self, question: str, *arguments: Any) -> tuple[Any, Any]:
-        """Bounds of an answer: the same question to the sums with all weights rounded down and up.
-
-        ``X_down <= X <= X_up`` whatever happens, so the bounds hold for the real weights, not only for their grid.
-
-        Parameters
-        ----------
-        question : str
-            Name of the method: cdf, sf, logcdf, logsf, ppf, isf, median, mean, value_at_risk or expected_shortfall.
-        *arguments
-            What the method takes.
-
-        Returns
-        -------
-        low : float or ndarray
-            Lower bound.
-        high : float or ndarray
-            Upper bound; equal to the lower one for integer weights.
-
-        Raises
-        ------
-        ParameterError
-            If ``question`` is none of these.
-
-        See Also
-        --------
-        value_at_risk, expected_shortfall
-
-        Notes
-        -----
-        Cost: twice that of the question. Accuracy: rigorous but for 1e-10 of a probability; a level attained up to that
-        counts as attained. Weights, step and points are compared exactly, as the decimals that they print as: 0.3 is
-        three steps of 0.1. Weights within 1e-9 of a cell are put on it, and the bounds move by what that changes.
-
-        Examples
-        --------
-        >>> x = tt.PoissonBinomial([0.1, 0.2, 0.3], weights=[1.03, 2.51, 0.77], step=0.1)
-        >>> low, high = x.bracket("sf", 1.8)
-        >>> float(low.round(3)), float(x.sf(1.8).round(3)), float(high.round(3))
-        (0.2, 0.205, 0.224)
-        """
-        checks.one_of("question", question, BRACKETED)
-        step, ends = self._lattice.step, []
-        for end, slack, outwards in zip(self._rounded, self._slack, (-1, 1)):
-            ask = getattr(end, question)
-            if step is None:
-                ends.append(np.asarray(ask(*arguments)))
-            elif question in _AT_POINTS and arguments:
-                x, *rest = arguments
-                x = floor_to_grid(real_array("x", x, least_axes=0), -outwards * slack, step)
-                ends.append(np.asarray(ask(x, *rest)))
-            else:
-                found = np.array(ask(*arguments), np.float64)
-                grid = None if question in _MEANS else step
-                for at in np.ndindex(found.shape):
-                    found[at] = rounded_outwards(float(found[at]), outwards * slack, outwards > 0, grid)
-                ends.append(found)
-        return np.minimum(*ends)[()], np.maximum(*ends)[()]
 
     def value_at_risk(self, q: ArrayLike) -> Any:
         """The loss that is exceeded with probability at most ``1 - q``: another name of ``ppf``.
@@ -217,6 +148,79 @@ class TailRisk(FrozenDistribution):
         cells = np.rint(self._lattice.place(value.astype(np.float64))).astype(np.int64)
         found = self._contributions(cells.reshape(-1), edge.reshape(-1))
         return found.reshape(*self.batch_shape, found.shape[-1])
+
+
+class BoundedRisk(TailRisk):
+    """The base of those whose answers have bounds for the real weights."""
+
+    @property
+    def _rounded(self) -> tuple[Any, Any]:
+        """The sums with all weights rounded down and up."""
+        raise NotImplementedError
+
+    @property
+    def _slack(self) -> tuple[Fraction, Fraction]:
+        """How far the sum may be below and above those, by weights that are on a cell up to rounding."""
+        raise NotImplementedError
+
+    def bracket(self, question: str, *arguments: Any) -> tuple[Any, Any]:
+        """Bounds of an answer: the same question to the sums with all weights rounded down and up.
+
+        ``X_down <= X <= X_up`` whatever happens, so the bounds hold for the real weights, not only for their grid.
+
+        Parameters
+        ----------
+        question : str
+            Name of the method: cdf, sf, logcdf, logsf, ppf, isf, median, mean, value_at_risk or expected_shortfall.
+        *arguments
+            What the method takes.
+
+        Returns
+        -------
+        low : float or ndarray
+            Lower bound.
+        high : float or ndarray
+            Upper bound; equal to the lower one for integer weights.
+
+        Raises
+        ------
+        ParameterError
+            If ``question`` is none of these.
+
+        See Also
+        --------
+        value_at_risk, expected_shortfall
+
+        Notes
+        -----
+        Cost: twice that of the question. Accuracy: rigorous but for 1e-10 of a probability; a level attained up to that
+        counts as attained. Weights, step and points are compared exactly, as the decimals that they print as: 0.3 is
+        three steps of 0.1. Weights within 1e-9 of a cell are put on it, and the bounds move by what that changes.
+
+        Examples
+        --------
+        >>> x = tt.PoissonBinomial([0.1, 0.2, 0.3], weights=[1.03, 2.51, 0.77], step=0.1)
+        >>> low, high = x.bracket("sf", 1.8)
+        >>> float(low.round(3)), float(x.sf(1.8).round(3)), float(high.round(3))
+        (0.2, 0.205, 0.224)
+        """
+        checks.one_of("question", question, BRACKETED)
+        step, ends = self._lattice.step, []
+        for end, slack, outwards in zip(self._rounded, self._slack, (-1, 1)):
+            ask = getattr(end, question)
+            if step is None:
+                ends.append(np.asarray(ask(*arguments)))
+            elif question in _AT_POINTS and arguments:
+                x, *rest = arguments
+                x = floor_to_grid(real_array("x", x, least_axes=0), -outwards * slack, step)
+                ends.append(np.asarray(ask(x, *rest)))
+            else:
+                found = np.array(ask(*arguments), np.float64)
+                grid = None if question in _MEANS else step
+                for at in np.ndindex(found.shape):
+                    found[at] = rounded_outwards(float(found[at]), outwards * slack, outwards > 0, grid)
+                ends.append(found)
+        return np.minimum(*ends)[()], np.maximum(*ends)[()]
 
 
 class BoundingLaw(LawOf, TailRisk):
