@@ -7,7 +7,7 @@ from helpers import tree_pass
 
 native = pytest.importorskip("tallytree._native")
 LEVELS = native.levels()
-METHODS = ["direct", "fft", "tiled", "wide"]
+METHODS = ["direct", "fft", "wide"]
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -33,8 +33,8 @@ def in_seconds(cell: str) -> float:
     ("page", "words", "row"),
     [
         ("docs/theory/certificate.md", "all answers take {} by FFT", "Ward tree, a potential of sd 1 "),
-        ("docs/theory/certificate.md", "{} in tiles (50)", "Ward tree, a potential of sd 50 "),
-        ("docs/theory/certificate.md", "{} with one exponent per number (1000)", "Ward tree, a potential of sd 1000 "),
+        ("docs/theory/certificate.md", "for each number, {} (50)", "Ward tree, a potential of sd 50 "),
+        ("docs/theory/certificate.md", "{} (1000)", "Ward tree, a potential of sd 1000 "),
         ("docs/guide/speed.md", "1000 models of 100 variables take {}", "1000 models of 100 variables"),
         ("docs/index.md", "2^20 variables under one potential: {}", "one random potential, D = 2^20"),
     ],

@@ -1,4 +1,4 @@
-// Which pairs of tiles matter for an output tile of a convolution (tiled.hpp).
+// Which pairs of tiles matter for an output tile of a convolution (wide.hpp).
 //
 // There are as many pairs as tiles, and most are far too small. Looking at the largest exponents of whole strips of
 // tiles first finds those that are not.
@@ -7,6 +7,9 @@
 
 namespace tallytree::TT_LEVEL {
 
+constexpr int kTile = 16;
+constexpr int kTileRows = kTile / kLanes;
+constexpr double kSkip = -68.0;  // tile pairs this far (log2) below the smallest output are skipped
 constexpr int kStrip = 32;  // tiles
 constexpr int kWorthStrips = 4 * kStrip;
 
@@ -25,6 +28,21 @@ static inline double pair_exponents(const double* a, const double* partner, int 
     top = max(top, pair[I]);
   }
   return top;
+}
+
+// sum_i a[i] * q[t - i] for the 16 outputs t; q points at the segment's entry 0.
+static inline void tile_product(const double* a, const double* q, vec* sum) {
+  vec even[kTileRows] = {}, odd[kTileRows] = {};
+#pragma GCC unroll 8
+  for (int i = 0; i < kTile; i += 2) {
+    const vec w = splat(a[i]), x = splat(a[i + 1]);
+#pragma GCC unroll 8
+    for (int r = 0; r < kTileRows; r++) {
+      even[r] += load(q - i + r * kLanes) * w;
+      odd[r] += load(q - i - 1 + r * kLanes) * x;
+    }
+  }
+  for (int r = 0; r < kTileRows; r++) sum[r] = even[r] + odd[r];
 }
 
 // Largest exponents of strips of tiles, with zeros before the first and after the last; and the smallest above zero.

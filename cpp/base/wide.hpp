@@ -1,10 +1,13 @@
 // Vectors with one exponent per entry: entry j is value[j] * 2^exponent[j], value in [1, 2) or 0.
 //
-// Nothing is lost to range, whatever the spread inside a vector. A sum of products is formed in two sweeps: the
+// Nothing is lost to range, whatever the spread inside a vector. Short sums of products are formed in two sweeps: the
 // first finds, per output, the largest exponent of a term (a max-plus convolution), the second adds the terms
-// relative to it.
+// relative to it. Long ones are added tile pair by tile pair, in plain numbers where the entries of the two tiles are not too
+// far apart; pairs too small to matter for the smallest output of a tile are skipped, which is most of them when the entries
+// spread over many orders of magnitude.
 #pragma once
 #include "base/convolve.hpp"
+#include "base/tile_pairs.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -34,20 +37,17 @@ static inline void store_wide(vec sum, vec exponent, double* value, double* out_
   store(out_exponent, zero ? splat(kZeroExponent) : exponent + exponent_of(sum));
 }
 
-// Terms i0 <= i < i1 of a tile of outputs t, w[i] * p[t + step * i], where p points at the entry for t = 0, i = 0: their largest
-// exponents, and their sum relative to these.
+// Sums of outputs t over i of w[i] * p[t + step * i], where p points at the entry for t = 0, i = 0, as total[r] * 2^top[r].
 template <int rows, int step>
-static inline void raise_tops(const double* we, int i0, int i1, const double* pe, vec* top) {
+static inline void wide_sums(const double* w, const double* we, int i0, int i1, const double* p, const double* pe, vec* total,
+                             vec* top) {
+  for (int r = 0; r < rows; r++) top[r] = splat(3 * kZeroExponent), total[r] = vec{};
   for (int i = i0; i < i1; i++) {
     const vec e = splat(we[i]);
     const double* q = pe + (ptrdiff_t)step * i;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++) top[r] = max(top[r], load(q + r * kLanes) + e);
   }
-}
-template <int rows, int step>
-static inline void add_terms(const double* w, const double* we, int i0, int i1, const double* p, const double* pe, const vec* top,
-                             vec* total) {
   // Adding kRoundingMagic + 1023 leaves the biased exponent in the low bits; shifted up, they are the bits of 2^x.
   const double bias = kRoundingMagic + 1023.0;
   for (int block = i0; block < i1; block += kBlock) {
@@ -56,7 +56,7 @@ static inline void add_terms(const double* w, const double* we, int i0, int i1, 
     for (int i = block; i < end; i++) {
       const vec e = splat(we[i]), m = splat(w[i]);
       const double *q = pe + (ptrdiff_t)step * i, *v = p + (ptrdiff_t)step * i;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int r = 0; r < rows; r++) {
         const vec x = load(q + r * kLanes) + e - top[r];
         if (!any_at_least(x, splat(kNegligible))) continue;
@@ -67,69 +67,11 @@ static inline void add_terms(const double* w, const double* we, int i0, int i1, 
     for (int r = 0; r < rows; r++) total[r] += sum[r];
   }
 }
-
-// One tile of outputs from all terms.
 template <int rows, int step>
 static inline void wide_tile(const double* w, const double* we, int i0, int i1, const double* p, const double* pe,
                              double* out, double* out_exponent) {
-  vec top[rows], total[rows] = {};
-  for (int r = 0; r < rows; r++) top[r] = splat(3 * kZeroExponent);
-  raise_tops<rows, step>(we, i0, i1, pe, top);
-  add_terms<rows, step>(w, we, i0, i1, p, pe, top, total);
-  for (int r = 0; r < rows; r++) store_wide(total[r], top[r], out + r * kLanes, out_exponent + r * kLanes);
-}
-
-// The largest exponents of spans of entries: what is far below the smallest output of a tile is left out span by span.
-constexpr int kSpan = 32;
-
-static inline void largest_of_spans(const double* exponent, int n, double* largest) {
-  for (int S = 0; S * kSpan < n; S++) {
-    largest[S] = kZeroExponent;
-    for (int i = S * kSpan; i < min(n, (S + 1) * kSpan); i++) largest[S] = max(largest[S], exponent[i]);
-  }
-}
-
-struct Spans {
-  const double *of_a, *of_b;
-  int a_length, b_length;
-  double* ceiling;  // by span of a
-
-  // Of the terms a[i] b[k - i] of outputs k .. k + outputs - 1; returns the largest.
-  double find(int k, int outputs, int first, int last) const {
-    double best = 4 * kZeroExponent;
-    for (int S = first; S <= last; S++) {
-      const int lowest = max(0, k - (S + 1) * kSpan + 1), highest = min(b_length, k + outputs - S * kSpan) - 1;
-      double partner = 2 * kZeroExponent;
-      for (int T = lowest / kSpan; T * kSpan <= highest; T++) partner = max(partner, of_b[T]);
-      ceiling[S] = of_a[S] + partner;
-      best = max(best, ceiling[S]);
-    }
-    return best;
-  }
-};
-
-// Outputs k .. k + rows kLanes - 1 of a * b, the first `wanted` of them, from the spans of a that matter to any.
-template <int rows>
-static inline void wide_tile_of_spans(const double* w, const double* we, const double* p, const double* pe, const Spans& spans, int k,
-                                      int wanted, double* out, double* out_exponent) {
-  const int i0 = max(0, k - spans.b_length + 1), i1 = min(spans.a_length, k + rows * kLanes);
-  const int first = i0 / kSpan, last = (i1 - 1) / kSpan;
-  vec top[rows], total[rows] = {};
-  for (int r = 0; r < rows; r++) top[r] = splat(3 * kZeroExponent);
-  double above = __builtin_inf(), band = max(spans.find(k, rows * kLanes, first, last) + kNegligible, kZeroExponent / 2);
-  for (;;) {
-    for (int S = first; S <= last; S++)
-      if (spans.ceiling[S] >= band && spans.ceiling[S] < above)
-        raise_tops<rows, -1>(we, max(i0, S * kSpan), min(i1, (S + 1) * kSpan), pe, top);
-    double lowest = __builtin_inf();
-    for (int t = 0; t < min(wanted, rows * kLanes); t++) lowest = min(lowest, (double)top[t / kLanes][t % kLanes]);
-    const double next = max(lowest + kNegligible, kZeroExponent / 2);  // spans of zeros matter to nothing
-    if (next >= band) break;
-    above = band;
-    band = next;
-  }
-  for (int S = first; S <= last; S++)
-    if (spans.ceiling[S] >= band) add_terms<rows, -1>(w, we, max(i0, S * kSpan), min(i1, (S + 1) * kSpan), p, pe, top, total);
+  vec total[rows], top[rows];
+  wide_sums<rows, step>(w, we, i0, i1, p, pe, total, top);
   for (int r = 0; r < rows; r++) store_wide(total[r], top[r], out + r * kLanes, out_exponent + r * kLanes);
 }
 
@@ -145,39 +87,171 @@ struct Wide {
   const double *value, *exponent;
   int length;
 };
+// A copy with kPad zeros on either side; takes its memory from `room`.
+static inline Wide padded(Wide x, double*& room) {
+  double *value = room, *exponent = value + x.length + 2 * kPad;
+  room = exponent + x.length + 2 * kPad;
+  return {padded_copy(x.value, x.length, 0.0, value), padded_copy(x.exponent, x.length, kZeroExponent, exponent), x.length};
+}
 
-// Doubles of scratch for a product of vectors that have so many entries together.
-static inline size_t wide_scratch(int entries) { return 2 * ((size_t)entries + 2 * kPad) + 3 * ((size_t)entries / kSpan + 2); }
+// Tile t has the entries 16 t + first, ... of a padded vector, so many of them, under one exponent.
+struct WideTiles {
+  double *value, *exponent, *least;  // least: the exponent of the smallest positive entry as it is stored; 0 without one
+  int count;
+};
+// With `turned` the exponents of the last tile come first, so that the partners of ascending tiles lie in ascending order.
+template <int entries>
+static inline WideTiles tiles_of(Wide x, int first, int count, bool turned, double*& room) {
+  const WideTiles tiles = {room, room + entries * count, room + (entries + 1) * count, count};
+  room += (entries + 2) * count;
+  for (int t = 0; t < count; t++) {
+    const double *value = x.value + (t * kTile + first), *exponent = x.exponent + (t * kTile + first);
+    vec top = splat(kZeroExponent), least = vec{};
+    for (int k = 0; k < entries; k += kLanes) top = max(top, load(exponent + k));
+    const double largest = max_lanes(top);
+    for (int k = 0; k < entries; k += kLanes) {
+      const vec v = load(value + k), below = load(exponent + k) - largest;
+      store(tiles.value + t * entries + k, v * pow2(below));
+      least = v > 0.0 ? min(least, below) : least;
+    }
+    tiles.exponent[turned ? count - 1 - t : t] = largest;
+    tiles.least[turned ? count - 1 - t : t] = min_lanes(least);
+  }
+  return tiles;
+}
+
+// Sixteen sums value[r] * 2^exponent[r], exponent at least that of each.
+struct TileSums {
+  vec value[kTileRows], exponent[kTileRows];
+
+  TileSums() {
+    for (int r = 0; r < kTileRows; r++) value[r] = vec{}, exponent[r] = splat(2 * kZeroExponent);
+  }
+  // Zeros and numbers of at least 1, times powers of two.
+  void add(const vec* x, const vec* power) {
+    for (int r = 0; r < kTileRows; r++) {
+      const vec both = max(exponent[r], power[r]);
+      value[r] = value[r] * pow2(exponent[r] - both) + x[r] * pow2(power[r] - both);
+      exponent[r] = both;
+    }
+  }
+  // Numbers down to 2^-1000 times one power of two.
+  void add_plain(const vec* x, double power) {
+    vec mantissa[kTileRows], top[kTileRows];
+    for (int r = 0; r < kTileRows; r++) {
+      mantissa[r] = x[r] > 0.0 ? mantissa_of(x[r]) : vec{};
+      top[r] = x[r] > 0.0 ? exponent_of(x[r]) + power : splat(2 * kZeroExponent);
+    }
+    add(mantissa, top);
+  }
+  // The exponent of the smallest of the sums from .. to - 1.
+  double smallest(int from, int to) const {
+    double each[kTile], least = __builtin_inf();
+    for (int r = 0; r < kTileRows; r++)
+      store(each + r * kLanes, value[r] > 0.0 ? exponent[r] + exponent_of(value[r]) : splat(2 * kZeroExponent));
+    for (int k = from; k < to; k++) least = min(least, each[k]);
+    return least;
+  }
+};
+
+// A convolution of two padded vectors in tiles of sixteen outputs.
+struct TiledProduct {
+  Wide a, b;
+  WideTiles x, y;  // tiles of a, and what each of them meets in b: entries 16 J - 15 .. 16 J + 15
+  Strips of_x, of_y;
+  double* room;
+
+  TiledProduct(Wide shorter, Wide longer, double* memory) : a(padded(shorter, memory)), b(padded(longer, memory)) {
+    const int tiles = (a.length + kTile - 1) / kTile, segments = (b.length + kTile - 1) / kTile + 1;
+    x = tiles_of<kTile>(a, 0, tiles, false, memory);
+    y = tiles_of<2 * kTile>(b, -15, segments, true, memory);
+    const int width = tiles > kWorthStrips ? kStrip : segments;  // of a few tiles one strip is made
+    of_x = make_strips(x.exponent, tiles, width, memory);
+    of_y = make_strips(y.exponent, segments, width, memory += tiles / kStrip + 4);
+    room = memory + segments / kStrip + 4;
+  }
+
+  // Tile K, of which the entries from .. to - 1 are wanted.
+  TileSums tile(int K, int from, int to) const {
+    const int I0 = max(0, K - y.count + 1), I1 = min(x.count - 1, K), shift = y.count - 1 - K, strips = x.count / kStrip + 1;
+    const Pairs pairs = {x.exponent, y.exponent + shift, of_x.width, I0, I1, room + 2 * strips, room, room + strips};
+    const double *pair = pairs.exponent, top = pairs.find_top(of_x, of_y, shift), low = of_x.smallest + of_y.smallest;
+    TileSums sums;
+    if (top < kZeroExponent / 2) return sums;
+    // Pairs in falling bands of exponents, until the smallest output cannot be changed by what is left.
+    for (double above = __builtin_inf(), band = top + kSkip;;) {
+      vec plain[kTileRows] = {};
+      for (int S = pairs.first_strip(); S <= pairs.last_strip(); S++) {
+        if (pairs.ceiling[S] < band) continue;
+        pairs.look(S);
+        for (int I = pairs.begin(S); I < pairs.end(S); I++) {
+          if (pair[I] < band || pair[I] >= above) continue;
+          const double ceiling = min(above, top);
+          vec terms[kTileRows], power[kTileRows];
+          if (x.least[I] + y.least[shift + I] + pair[I] - ceiling > -1000) {
+            tile_product(x.value + (ptrdiff_t)I * kTile, y.value + (ptrdiff_t)(K - I) * 2 * kTile + 15, terms);
+            for (int r = 0; r < kTileRows; r++) plain[r] += terms[r] * pow2(pair[I] - ceiling);
+          } else {
+            wide_sums<kTileRows, -1>(a.value, a.exponent, I * kTile, min(a.length, (I + 1) * kTile), b.value + K * kTile,
+                                     b.exponent + K * kTile, terms, power);
+            sums.add(terms, power);
+          }
+        }
+      }
+      sums.add_plain(plain, min(above, top));
+      if (band <= low) return sums;
+      // A pair contributes at most 2^(its exponent + 6) to an output.
+      const double least = sums.smallest(from, to), next = least > kZeroExponent / 2 ? least - 6 + kSkip : low;
+      if (next >= band) return sums;
+      above = band;
+      band = max(next, low);
+    }
+  }
+};
+
+constexpr int kWorthTiles = 48;  // entries of the shorter vector
+
+// Doubles of memory that a product of vectors of these lengths needs.
+static inline ptrdiff_t wide_room(ptrdiff_t na, ptrdiff_t nb) { return 6 * (na + nb) + 8 * kPad + 512; }
 
 // out[k - first] = sum_i a[i] b[k-i] for first <= k < last. Writes up to kTileOutputs - 1 entries beyond.
-static inline void convolve_wide(Wide a, Wide b, int first, int last, double* out, double* out_exponent, double* scratch) {
-  if (a.length > b.length) return convolve_wide(b, a, first, last, out, out_exponent, scratch);
-  double* room = scratch + b.length + 2 * kPad;
-  const double* v = padded_copy(b.value, b.length, 0.0, scratch);
-  const double* e = padded_copy(b.exponent, b.length, kZeroExponent, room);
-  room += b.length + 2 * kPad;
-  if (a.length <= 2 * kSpan)
+static inline void convolve_wide(Wide a, Wide b, int first, int last, double* out, double* out_exponent, double* room) {
+  if (a.length > b.length) return convolve_wide(b, a, first, last, out, out_exponent, room);
+  if (a.length < kWorthTiles) {
+    const Wide p = padded(b, room);
     return in_output_tiles(last - first, a.length, [&]<int rows>(int at) {
       const int k = first + at;
-      wide_tile<rows, -1>(a.value, a.exponent, max(0, k - b.length + 1), min(a.length, k + rows * kLanes), v + k, e + k,
-                          out + at, out_exponent + at);
+      wide_tile<rows, -1>(a.value, a.exponent, max(0, k - b.length + 1), min(a.length, k + rows * kLanes), p.value + k,
+                          p.exponent + k, out + at, out_exponent + at);
     });
-  const int spans_a = a.length / kSpan + 1, spans_b = b.length / kSpan + 1;
-  largest_of_spans(a.exponent, a.length, room);
-  largest_of_spans(b.exponent, b.length, room + spans_a);
-  const Spans spans = {room, room + spans_a, a.length, b.length, room + spans_a + spans_b};
-  in_output_tiles(last - first, a.length, [&]<int rows>(int at) {
-    const int k = first + at;
-    wide_tile_of_spans<rows>(a.value, a.exponent, v + k, e + k, spans, k, last - k, out + at, out_exponent + at);
-  });
+  }
+  const TiledProduct product(a, b, room);
+  for (int K = first / kTile; K * kTile < last; K++) {
+    const int from = max(0, first - K * kTile), to = min(kTile, last - K * kTile), at = K * kTile + from - first;
+    const TileSums sums = product.tile(K, from, to);
+    double value[kTile], exponent[kTile];
+    for (int r = 0; r < kTileRows; r++)
+      store_wide(sums.value[r], sums.exponent[r], value + r * kLanes, exponent + r * kLanes);
+    std::memcpy(out + at, value + from, sizeof(double) * (size_t)(to - from));
+    std::memcpy(out_exponent + at, exponent + from, sizeof(double) * (size_t)(to - from));
+    let_signals_through_after(a.length);
+  }
 }
 
 // out[k] = sum_j g[k+j] u[j] for k < count. Reads g, and writes out, up to kTileOutputs - 1 entries beyond.
 static inline void correlate_wide(const double* g, const double* g_exponent, Wide u, double* out, double* out_exponent,
-                                  int count) {
-  in_output_tiles(count, u.length, [&]<int rows>(int k) {
-    wide_tile<rows, 1>(u.value, u.exponent, 0, u.length, g + k, g_exponent + k, out + k, out_exponent + k);
-  });
+                                  int count, double* room) {
+  if (min(u.length, count) < kWorthTiles)
+    return in_output_tiles(count, u.length, [&]<int rows>(int k) {
+      wide_tile<rows, 1>(u.value, u.exponent, 0, u.length, g + k, g_exponent + k, out + k, out_exponent + k);
+    });
+  double *value = room, *exponent = room + u.length;
+  for (int j = 0; j < u.length; j++) {
+    value[j] = u.value[u.length - 1 - j];
+    exponent[j] = u.exponent[u.length - 1 - j];
+  }
+  convolve_wide({value, exponent, u.length}, {g, g_exponent, u.length + count - 1}, u.length - 1, u.length - 1 + count, out,
+                out_exponent, exponent + u.length);
 }
 
 // Subtracts the largest exponent from all; returns it, or 0 for the zero vector. Padding up to whole vectors is

@@ -47,9 +47,9 @@ auto run_cluster_pass(array_in<int32_t, 2> nodes, vector_of<int64_t> level_start
               table_top.shape(0) == tables.shape(0),
           "`edges` and `tables` must have one row, or one per row of `log_leaf`");
   const size_t samples = uniform.shape(1), kept = samples ? 0 : batch;
-  require(!samples || (uniform.shape(0) == batch && uniform.shape(2) == nodes.shape(1) && arithmetic >= kTiled),
-          "`uniform` must have a number for every model, sample and cluster, of tiled rows");
-  require(arithmetic < kTiled || (powers.shape(0) == batch && powers.shape(1) == table_top.shape(1) && top_set.shape(0) == D),
+  require(!samples || (uniform.shape(0) == batch && uniform.shape(2) == nodes.shape(1) && arithmetic == kWide),
+          "`uniform` must have a number for every model, sample and cluster, of wide rows");
+  require(arithmetic != kWide || (powers.shape(0) == batch && powers.shape(1) == table_top.shape(1) && top_set.shape(0) == D),
           "`powers` must have a tilt for every model and set, `top_set` one for every variable");
   array_out log_z = new_array({batch}), messages = new_array({kept, D, K});
   array_out log_edges = new_array({kept, edges.shape(1), K, K}), log_counts = new_array({kept, tables.shape(1)});

@@ -62,9 +62,9 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
   std::vector<Thread> memory((size_t)threads);
   std::vector<Cluster> clusters((size_t)in.program.nodes);
   std::vector<double> identity(K * K, 0.0);
-  const bool wide = in.arithmetic == kWide, tiled = wide || in.arithmetic == kTiled;  // wide rows are tiles of one count
-  if (tiled) std::fill(identity.begin(), identity.end(), -infinity);
-  for (size_t k = 0; k < K; k++) identity[k * K + k] = tiled ? 0.0 : 1.0;
+  const bool wide = in.arithmetic == kWide;
+  if (wide) std::fill(identity.begin(), identity.end(), -infinity);
+  for (size_t k = 0; k < K; k++) identity[k * K + k] = wide ? 0.0 : 1.0;
   const auto worker_of = [&](int t) { return ClusterWorker{{&memory[(size_t)t].arena, nullptr, 0}, {&memory[(size_t)t].scratch, nullptr, 0}}; };
   const std::shared_ptr<PlanCache> plans = new_plan_cache();
 
@@ -76,9 +76,9 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
         in.edge_top + edge_row * in.edges, identity.data(), in.tables + table_row * in.entries,
         in.table_top + table_row * in.sets, in.offset, in.score, clusters.data(), out.messages + b * D * K,
         out.log_edges + b * in.edges * K * K, out.log_counts + b * in.entries, in.keep, plans.get(), in.arithmetic == kFourier, nullptr,
-        in.powers + (tiled ? b * in.sets : 0), in.top_set};
+        in.powers + (wide ? b * in.sets : 0), in.top_set};
     std::vector<Interval> windows;
-    if (tiled) windows = possible_counts(in, item.tables);
+    if (wide) windows = possible_counts(in, item.tables);
     item.windows = windows.data();
     if (!in.samples) {
       std::fill_n(item.log_edges, in.edges * K * K, -infinity);
@@ -95,20 +95,18 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       });
     };
     const ClusterKernels& k = *kernels.cluster;
-    const auto up = !tiled ? k.cluster_up : wide ? k.wide_cluster_up : k.tiled_cluster_up;
-    const auto down = !tiled ? k.cluster_down : wide ? k.wide_cluster_down : k.tiled_cluster_down;
-    for (int level = 0; level < in.levels; level++) each_chunk(level, up);
+    for (int level = 0; level < in.levels; level++) each_chunk(level, wide ? k.wide_cluster_up : k.cluster_up);
     if (in.samples) {
       run_tasks(in.samples, threads, [&](size_t i, int thread) {
         const size_t nodes = (size_t)in.program.nodes;
         std::vector<int> state(nodes, 0), count(nodes, 0);
         ClusterWorker worker = worker_of(thread);
-        (wide ? k.wide_cluster_draw : k.tiled_cluster_draw)(item, worker, in.order, in.uniform + (b * in.samples + i) * nodes, state.data(), count.data(),
+        k.wide_cluster_draw(item, worker, in.order, in.uniform + (b * in.samples + i) * nodes, state.data(), count.data(),
                              out.drawn + (i * in.batch + b) * D);
       });
       continue;
     }
-    double squares = 0, noise = 0, path = 0, vanished = 0, worst = 0;
+    double squares = 0, noise = 0, path = 0, vanished = 0;
     LogSum log_z;
     double power = 0;  // of two: an integer, whatever cancels in it
     for (const Cluster& c : clusters) {
@@ -120,9 +118,9 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       Cluster& c = clusters[(size_t)in.roots[i]];
       c.adjoint = c.reach = &ones[i];
       ClusterWorker worker = worker_of(0);
-      if (tiled) log_z.add((wide ? k.wide_cluster_root : k.tiled_cluster_root)(item, worker, in.roots[i]));
+      if (wide) log_z.add(k.wide_cluster_root(item, worker, in.roots[i]));
     }
-    for (int level = in.levels; level-- > 0;) each_chunk(level, down);
+    for (int level = in.levels; level-- > 0;) each_chunk(level, wide ? k.wide_cluster_down : k.cluster_down);
     // Adjoints take the errors of those above with them.
     std::vector<double> above((size_t)in.program.nodes, 0.0);
     double longest = 0;
@@ -134,7 +132,6 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
         if (part >= 0) above[(size_t)part] = own;
     }
     for (const Cluster& c : clusters) {
-      worst = std::max(worst, c.harm);
       squares += c.harm * c.harm;
       noise += c.noise * c.noise;
       vanished += c.vanished;
@@ -143,9 +140,9 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
     }
     out.log_z[b] = log_z.total;
     // Errors of different clusters are independent: four standard deviations of their sum.
-    out.error[b] = tiled ? worst : 4 * std::sqrt(squares) + path;
+    out.error[b] = 4 * std::sqrt(squares) + path;
     out.vanished[b] = vanished;
-    out.noise[b] = tiled ? power : 4 * std::sqrt(noise) + longest;
+    out.noise[b] = wide ? power : 4 * std::sqrt(noise) + longest;
   }
 }
 

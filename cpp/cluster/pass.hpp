@@ -25,13 +25,13 @@ struct ClusterInput {
   size_t samples;
   const double* uniform;
 };
-enum ClusterArithmetic { kPlain, kFourier, kTiled, kWide };
+enum ClusterArithmetic { kPlain, kFourier, kWide };
 struct ClusterOutput {
   int64_t* drawn;  // (samples, batch, D)
   double *log_z, *messages, *log_edges, *log_counts;
   double *error;     // of the mass of any state, relative to it
   double *vanished;  // what may be missing from Z or any part of it, relative to Z
-  // What transforms did to clusters and to their adjoints, relative to their sums; of tiled and wide rows the power of two that belongs to
+  // What transforms did to clusters and to their adjoints, relative to their sums; of wide rows the power of two that belongs to
   // Z, to be added to log_z.
   double* noise;
 };

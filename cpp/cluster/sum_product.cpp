@@ -244,9 +244,8 @@ void cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdi
 }
 
 #define TT_CLUSTER_KERNELS(EACH) \
-  EACH(cluster_up) EACH(cluster_down) EACH(tiled_cluster_up) EACH(tiled_cluster_down) EACH(tiled_cluster_root)         \
-  EACH(tiled_cluster_draw) EACH(wide_cluster_up) EACH(wide_cluster_down) EACH(wide_cluster_root) EACH(wide_cluster_draw)  \
-  EACH(edge_scratch) EACH(edge_sums) EACH(edge_pass) EACH(edge_finish) EACH(edge_underflow)
+  EACH(cluster_up) EACH(cluster_down) EACH(wide_cluster_up) EACH(wide_cluster_down) EACH(wide_cluster_root)         \
+  EACH(wide_cluster_draw) EACH(edge_scratch) EACH(edge_sums) EACH(edge_pass) EACH(edge_finish) EACH(edge_underflow)
 
 TT_KERNEL_TABLE(ClusterKernels, cluster_kernels, TT_CLUSTER_KERNELS)
 

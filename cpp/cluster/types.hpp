@@ -35,8 +35,7 @@ struct Cluster {
   double path_error;  // errors of the adjoints above
   bool touched;       // something here or below was transformed or cut
   bool transformed;   // something here or below was transformed: what is 0 may be anything below the noise
-  void* rows[2];      // tiled or wide rows of the value and of the adjoint; see row_pass.cpp
-  double exponent;    // the power of two that was taken out of a tiled value
+  double exponent;    // the power of two that was taken out of a wide value
 };
 
 // One model of the batch.
@@ -44,7 +43,7 @@ struct ClusterItem {
   const ClusterView* program;
   int states;              // K
   const double* log_leaf;  // (D, K)
-  const double* edges;     // (E, K, K), plain numbers; logarithms for tiled and wide rows, and so is `identity`
+  const double* edges;     // (E, K, K), plain numbers; logarithms for wide rows, and so is `identity`
   const double* edge_top;  // (E): what was taken out, as a logarithm
   const double* identity;  // (K, K)
   const double* tables;    // packed log-tables
@@ -56,7 +55,7 @@ struct ClusterItem {
   double keep;                                // entries below this part of the largest are cut off at the ends
   PlanCache* plans;
   bool use_fft;
-  // For tiled and wide rows: the counts that a cluster can have; tilts by set, as powers of two; the largest set of a vertex, or -1.
+  // For wide rows: the counts that a cluster can have; tilts by set, as powers of two; the largest set of a vertex, or -1.
   const Interval* windows;
   const double* powers;
   const int32_t* top_set;
@@ -91,17 +90,12 @@ struct ClusterKernels {
   // A run of clusters of one level.
   void (*cluster_up)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
   void (*cluster_down)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
-  // The same in tiled rows, and in wide ones; the logarithm of a root's value, whose adjoint becomes 1.
-  void (*tiled_cluster_up)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
-  void (*tiled_cluster_down)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
-  double (*tiled_cluster_root)(ClusterItem& item, ClusterWorker& worker, int32_t node);
-  void (*tiled_cluster_draw)(ClusterItem& item, ClusterWorker& worker, const int32_t* order, const double* uniform, int* state,
-                             int* count, int64_t* drawn);
+  // The same in wide rows; the logarithm of a root's value, whose adjoint becomes 1.
   void (*wide_cluster_up)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
   void (*wide_cluster_down)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
   double (*wide_cluster_root)(ClusterItem& item, ClusterWorker& worker, int32_t node);
   void (*wide_cluster_draw)(ClusterItem& item, ClusterWorker& worker, const int32_t* order, const double* uniform, int* state,
-                            int* count, int64_t* drawn);
+                             int* count, int64_t* drawn);
   // Doubles of memory that edge_pass needs, and of its sums.
   ptrdiff_t (*edge_scratch)(int32_t variables);
   ptrdiff_t (*edge_sums)(int32_t variables);

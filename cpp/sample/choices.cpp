@@ -3,7 +3,7 @@
 #include "base/deviation.hpp"
 #include "base/kernels.hpp"
 #include "base/philox.hpp"
-#include "base/tiled.hpp"
+#include "base/wide.hpp"
 #include "sample/kernels.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -153,33 +153,29 @@ void split(const MessageView* left, const MessageView* right, const int32_t* par
 
 TT_KERNEL_TABLE(SampleKernels, sample_kernels, TT_SAMPLE_KERNELS)
 
-// Convolution of log-messages with relative accuracy in every entry: in tiles, and entry by entry where a tile cannot hold
-// what is asked of it.
+// Convolution of log-messages with relative accuracy in every entry: with one exponent per entry, and by logarithms where
+// exponents cannot hold what is asked of them.
 
 namespace {
 
 constexpr double kFarthest = 1e14;  // nats between entries whose exponents tell them from zero
 
-// The weights relative to the largest, whose logarithm is `top`; false if some are too small for that.
-bool in_tiles(Worker& worker, const double* log_weight, int n, double* top, Tiled* out) {
+// The weights relative to the largest, whose logarithm is `top`; none if some are too small for that.
+Wide weights(Worker& worker, const double* log_weight, int n, double* top) {
   const double zero = -__builtin_inf();
   double least = 0;
   *top = zero;
   for (int i = 0; i < n; i++) *top = max(*top, log_weight[i]);
   for (int i = 0; i < n; i++) least = min(least, log_weight[i] > zero ? log_weight[i] - *top : 0.0);
-  if (*top == zero || least < -kFarthest) return false;
-  *out = tiled_of(worker, n, [](int) { return 1.0; });
-  multiply_by(*out, [&](int j, vec& exponent) { return exp_split_or_zero(load_up_to(log_weight + j, n - j, zero) - *top, exponent); });
-  return true;
-}
-
-// The logarithms of a tile's entries, but for `top`.
-void logarithms(const Tiled& x, int tile, double* out) {
-  for (int k = 0; k < kTile; k += kLanes) {
-    const vec value = load(x.value + (ptrdiff_t)tile * kTile + k), e = x.exponent[tile] + exponent_of(value);
-    const vec logs = e * kLn2High + (e * kLn2Low + log(mantissa_of(value)));
-    store(out + k, value > 0.0 ? logs : splat(-__builtin_inf()));
+  if (*top == zero || least < -kFarthest) return {nullptr, nullptr, 0};
+  double* value = arena_take(worker.arena, 2 * (size_t)(n + kLanes));
+  double* exponent = value + n + kLanes;
+  for (int i = 0; i < n; i += kLanes) {
+    vec e;
+    const vec v = exp_split_or_zero(load_up_to(log_weight + i, n - i, zero) - *top, e);
+    store_wide(v, e, value + i, exponent + i);
   }
+  return {value, exponent, n};
 }
 
 // log sum exp of one entry; -inf where no pair is possible.
@@ -202,18 +198,18 @@ double entry(const double* a, int na, const double* b, int nb, int k, double* te
 void log_convolve(const double* a, ptrdiff_t na, const double* b, ptrdiff_t nb, ptrdiff_t first, ptrdiff_t last,
                   double* out, Worker& worker) {
   double top_a, top_b, *terms = scratch_part(worker, 7);
-  Tiled x, y, c = {};
-  const bool tiled = in_tiles(worker, a, (int)na, &top_a, &x) && in_tiles(worker, b, (int)nb, &top_b, &y);
-  if (tiled) c = convolve_tiled(worker, x, y, (int)first, (int)last, scratch_part(worker, 0), scratch_part(worker, 4));
-  const int origin = (int)last + 1 - c.length;  // of the tiles
-  for (int k = (int)first, end; k <= (int)last; k = end) {
-    const int tile = (k - origin) / kTile;
-    end = min((int)last + 1, tiled ? origin + (tile + 1) * kTile : (int)last + 1);
-    double found[kTile];
-    const bool lost = !tiled || c.floor[tile] > kNothing || c.fresh[tile] > kNothing;
-    if (!lost) logarithms(c, tile, found);
-    for (int j = k; j < end; j++)
-      out[j - first] = lost ? entry(a, (int)na, b, (int)nb, j, terms) : found[(j - origin) % kTile] + (top_a + top_b);
+  const Wide x = weights(worker, a, (int)na, &top_a), y = weights(worker, b, (int)nb, &top_b);
+  const int n = (int)(last - first + 1);
+  if (!x.length || !y.length) {
+    for (int k = 0; k < n; k++) out[k] = entry(a, (int)na, b, (int)nb, (int)first + k, terms);
+    return;
+  }
+  double* value = arena_take(worker.arena, 2 * (size_t)(n + kTileOutputs));
+  double* exponent = value + n + kTileOutputs;
+  convolve_wide(x, y, (int)first, (int)last + 1, value, exponent, scratch_part(worker, 0));
+  for (int k = 0; k < n; k += kLanes) {
+    const vec m = load(value + k), e = load(exponent + k), logs = e * kLn2High + (e * kLn2Low + log(m));
+    store_up_to(out + k, m > 0.0 ? logs + (top_a + top_b) : splat(-__builtin_inf()), n - k);
   }
 }
 

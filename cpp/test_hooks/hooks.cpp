@@ -2,7 +2,6 @@
 #include "base/fft_merge.hpp"
 #include "test_hooks/hook_kernels.hpp"
 #include "tree/linear.hpp"
-#include "base/tiled.hpp"
 #include "base/wide.hpp"
 
 namespace tallytree::TT_LEVEL {
@@ -24,16 +23,6 @@ static void from_wide(const WideVector& w, int n, double* out) {
   for (int j = 0; j < n; j++) out[j] = real::ldexp(w.value[j], (int)max(w.exponent[j], -3000.0));
 }
 
-static Tiled to_tiled(Worker& worker, const double* x, int n) {
-  return tiled_of(worker, n, [&](int j) { return x[j]; });
-}
-
-// Entries first .. first+n-1.
-static void from_tiled(const Tiled& x, int first, int n, double* out) {
-  for (int j = first; j < first + n; j++)
-    out[j - first] = real::ldexp(x.value[j], (int)max(x.exponent[j / kTile], -3000.0));
-}
-
 static void convolve_by(KernelName kernel, const double* a, int na, const double* b, int nb, double* out, Worker& worker,
                  PlanCache* plans) {
   const int count = na + nb - 1;
@@ -44,9 +33,6 @@ static void convolve_by(KernelName kernel, const double* a, int na, const double
     const int N = merge_length(na, nb);
     double *sa = arena_take(worker.arena, (size_t)N), *sb = arena_take(worker.arena, (size_t)N);
     convolve_fft(a, na, b, nb, c, sa, sb, scratch_part(worker, 1), *fft_plan(plans, N, kLanes));
-  } else if (kernel == KernelName::tiled) {
-    const Tiled x = to_tiled(worker, a, na), y = to_tiled(worker, b, nb);
-    return from_tiled(convolve_tiled(worker, x, y, 0, count - 1, c, scratch_part(worker, 4)), 0, count, out);
   } else {
     const WideVector x = to_wide(worker, a, na), y = to_wide(worker, b, nb);
     double *value = scratch_part(worker, 0), *exponent = scratch_part(worker, 1);
@@ -73,15 +59,10 @@ static void correlate_by(KernelName kernel, const double* g, int ng, const doubl
     padded_spectrum(u, nu, su, c, plan);
     correlate_fft_prepare(g, ng, sg, c, plan);
     correlate_fft(sg, su, g, u, nu, n, c, scratch_part(worker, 2), plan);
-  } else if (kernel == KernelName::tiled) {
-    const Tiled x = to_tiled(worker, g, ng), y = to_tiled(worker, u, nu);
-    if (ng <= kTile) return from_tiled(correlate_small(worker, x, y, n), 0, n, out);
-    const Tiled moved = shifted(worker, x, 0, ng);
-    return from_tiled(correlate_tiled(worker, moved, y, n, padded, scratch_part(worker, 4)), 0, n, out);
   } else {
     const WideVector x = to_wide(worker, g, ng), y = to_wide(worker, u, nu);
     double* exponent = scratch_part(worker, 2);
-    correlate_wide(x.value, x.exponent, {y.value, y.exponent, nu}, c, exponent, n);
+    correlate_wide(x.value, x.exponent, {y.value, y.exponent, nu}, c, exponent, n, scratch_part(worker, 3));
     return from_wide({c, exponent}, n, out);
   }
   std::memcpy(out, c, sizeof(double) * (size_t)n);

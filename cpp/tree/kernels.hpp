@@ -22,7 +22,7 @@ struct TreeView {
 };
 
 // A vector over the counts lo .. lo+length-1. Entry j stands for value[j] * 2^(scale + e), where e is 0
-// (linear passes), exponent[j / tile] (tiled) or exponent[j] (wide). All exponents are integers held as doubles.
+// (linear passes) or exponent[j] (wide). All exponents are integers held as doubles.
 struct Message {
   double* value;
   double* exponent;
@@ -174,7 +174,7 @@ struct TangentItem {
 // The tree kernels of one level, as a table of plain functions.
 
 // "waves" is "fft" with the loose variables of every group solved by their characteristic function where that works.
-enum class KernelName { direct, fft, waves, tiled, wide };
+enum class KernelName { direct, fft, waves, wide };
 
 template <class Item>
 using NodeKernel = void (*)(Item& item, Worker& worker, int32_t node);
@@ -208,8 +208,7 @@ struct TreeKernels {
   void (*small_counts)(const TreeView& tree, const SmallModels& models, int32_t node, double* scratch, double* const* out,
                        bool* certain);
   // Passes over the inner nodes: `up` in ascending order of ids; `start_down` at the roots, then `down` in descending order.
-  NodeKernel<TreeItem> linear_up, linear_start_down, linear_down, tiled_up, tiled_start_down, tiled_down;
-  NodeKernel<TreeItem> wide_up, wide_start_down, wide_down;
+  NodeKernel<TreeItem> linear_up, linear_start_down, linear_down, wide_up, wide_start_down, wide_down;
   NodeKernel<TangentItem> tangent_up, tangent_start_down, tangent_down;
 };
 

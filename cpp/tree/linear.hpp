@@ -129,16 +129,13 @@ static inline void write_message(TreeItem& item, int32_t leaf, const double* d, 
   }
 }
 
-// The posterior log-distribution of a node's count, log(up) + log(down) - log <up, down>, where it is wanted; so many entries
-// share an exponent, if they have any.
-static inline void write_beliefs(TreeItem& item, int32_t i, int tile) {
+// The posterior log-distribution of a node's count, log(up) + log(down) - log <up, down>, where it is wanted.
+static inline void write_beliefs(TreeItem& item, int32_t i) {
   if (!item.log_beliefs || item.tree->table_offset[i] < 0) return;
   const Message u = item.up[i], d = item.down[i];
   double* out = item.log_beliefs + item.tree->table_offset[i];
   const int lo = max(u.lo, d.lo), hi = min(u.lo + u.length, d.lo + d.length);
-  const auto exponent = [&](int k) {
-    return u.exponent ? u.exponent[(k - u.lo) / tile] + d.exponent[(k - d.lo) / tile] : 0.0;
-  };
+  const auto exponent = [&](int k) { return u.exponent ? u.exponent[k - u.lo] + d.exponent[k - d.lo] : 0.0; };
   double top = 2 * kZeroExponent;  // taken out, so that logarithms of counts that matter are not large
   for (int k = lo; k < hi; k++) top = max(top, exponent(k));
   double largest = -__builtin_inf(), sum = 0;

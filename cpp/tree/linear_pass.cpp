@@ -201,8 +201,8 @@ double child_log_mgf(const double* value, int32_t length, double sum, double s, 
   EACH(tree_leaves) EACH(block_up) EACH(block_down) EACH(wave_up) EACH(wave_gradient) EACH(child_shape)             \
   EACH(child_log_mgf) EACH(star_child) EACH(star_domain) EACH(small_scratch) EACH(small_messages)                   \
   EACH(small_tangents) EACH(small_draws) EACH(small_counts) EACH(linear_up) EACH(linear_start_down)                 \
-  EACH(linear_down) EACH(tiled_up) EACH(tiled_start_down) EACH(tiled_down) EACH(wide_up) EACH(wide_start_down)      \
-  EACH(wide_down) EACH(tangent_up) EACH(tangent_start_down) EACH(tangent_down)
+  EACH(linear_down) EACH(wide_up) EACH(wide_start_down) EACH(wide_down) EACH(tangent_up)                            \
+  EACH(tangent_start_down) EACH(tangent_down)
 
 TT_KERNEL_TABLE(TreeKernels, tree_kernels, TT_TREE_KERNELS)
 
@@ -382,7 +382,7 @@ void linear_down(TreeItem& item, Worker& worker, int32_t i) {
   NodeNotes& note = item.notes[i];
   const Message d = item.down[i];
   double* f = scratch_part(worker, 0);
-  write_beliefs(item, i, 1);
+  write_beliefs(item, i);
 
   const int32_t l = tree.left[i], r = tree.right[i];
   const UpView a(item, l), b(item, r);

@@ -22,7 +22,6 @@ struct TreeMethod {
 };
 TreeMethod method_of(const TreeKernels& k, KernelName name) {
   if (is_linear(name)) return {k.linear_up, k.linear_start_down, k.linear_down};
-  if (name == KernelName::tiled) return {k.tiled_up, k.tiled_start_down, k.tiled_down};
   return {k.wide_up, k.wide_start_down, k.wide_down};
 }
 
@@ -141,18 +140,15 @@ struct Solver {
     }
     const double rounding = kUnitRoundoff * (8 * std::sqrt(variance) + 0.5 * leaves) +
                             2 * kUnitRoundoff * std::fabs(item.tilt) * furthest;
-    // The tiled pass has two bounds for the same losses; the others add different ones.
-    const bool alternative = name == KernelName::tiled;
     // The rounding of log_mean itself, a few units of its size, is left out: callers grant it relative accuracy.
-    const double of_mean = rounding + (alternative ? std::min(lost, 2 * amplified) : lost + 2 * amplified);
+    const double of_mean = rounding + lost + 2 * amplified;
     *of_probabilities = of_mean;
     if (!messages) return of_mean;
     double probability = 0;
     const auto include = [&](double by_floor, double amplification, double message, double spread) {
       // Infinite amplification: the share of Z says nothing about a state of (almost) no probability.
-      const double by_share = amplification == kInfinity ? (amplified > 0 || alternative ? kInfinity : 0.0)
-                                                   : amplification * amplified;
-      const double error = alternative ? std::min(by_floor, by_share) : by_floor + by_share;
+      const double by_share = amplification < kInfinity ? amplification * amplified : amplified > 0 ? kInfinity : 0.0;
+      const double error = by_floor + by_share;
       of_messages = std::max(of_messages, error);
       if (spread > 0) probability = std::max(probability, spread * error);
       if (std::fabs(message) < kInfinity) size = std::max(size, std::fabs(message));
@@ -278,10 +274,10 @@ bool suits_registers(const CountTree& tree, const TreeInputs& in, const TreeOutp
 }  // namespace
 
 KernelName method_named(const std::string& name) {
-  const char* names[] = {"direct", "fft", "waves", "tiled", "wide"};
-  for (int k = 0; k < 5; k++)
+  const char* names[] = {"direct", "fft", "waves", "wide"};
+  for (int k = 0; k < 4; k++)
     if (name == names[k]) return (KernelName)k;
-  throw std::invalid_argument("`method` must be direct, fft, waves, tiled or wide, not " + name);
+  throw std::invalid_argument("`method` must be direct, fft, waves or wide, not " + name);
 }
 
 void tree_pass(const Kernels& kernels, TreePlan& plan, const TreeInputs& in, const TreeOutputs& out, KernelName name,

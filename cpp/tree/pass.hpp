@@ -88,7 +88,7 @@ class TreePlan {
 // Passes over a tree for a batch of models: sum-product, derivatives of the expectations, and what small models can do side
 // by side.
 
-// The method of a name, as Python spells it: direct, fft, waves, tiled or wide.
+// The method of a name, as Python spells it: direct, fft, waves or wide.
 KernelName method_named(const std::string& name);
 
 struct TreeInputs {

@@ -1,4 +1,4 @@
-// Sum-product with one exponent per entry: the last rung, right for every finite input.
+// Sum-product with one exponent per entry: right for every finite input.
 #include "tree/linear.hpp"
 #include "base/wide.hpp"
 
@@ -37,7 +37,7 @@ void wide_up(TreeItem& item, Worker& worker, int32_t i) {
   double* value = arena_take(worker.arena, (size_t)(n + kTileOutputs));
   double* exponent = arena_take(worker.arena, (size_t)(n + kTileOutputs));
   convolve_wide({a.value, a.exponent, a.length}, {b.value, b.exponent, b.length}, first, first + n, value, exponent,
-                worker.scratch);  // all parts of it
+                scratch_part(worker, 0));
   if (tree.table_offset[i] >= 0) multiply_table(item, i, lo, n, value, exponent);
   const double shift = take_out_scale(value, exponent, n);
   item.up[i] = {value, exponent, lo, n, a.scale + b.scale + shift};
@@ -71,8 +71,8 @@ static void down_to_child(TreeItem& item, Worker& worker, int32_t child, const M
   double* out = leaf ? pair : arena_take(worker.arena, (size_t)(n + kTileOutputs));
   double* out_exponent = leaf ? pair_exponent : arena_take(worker.arena, (size_t)(n + kTileOutputs));
   const ptrdiff_t start = reach.lo + sibling.lo - g_lo;
-  correlate_wide(g + start, g_exponent + start, {sibling.value, sibling.exponent, sibling.length}, out, out_exponent,
-                 n);
+  correlate_wide(g + start, g_exponent + start, {sibling.value, sibling.exponent, sibling.length}, out, out_exponent, n,
+                 scratch_part(worker, 2));
   if (leaf) {
     item.leaf_bound[child] = item.leaf_amplification[child] = 0;
     return write_message(item, child, out, n == 2 ? (out_exponent[1] - out_exponent[0]) * kLn2 : 0.0);
@@ -85,7 +85,7 @@ void wide_down(TreeItem& item, Worker& worker, int32_t i) {
   const TreeView& tree = *item.tree;
   const Message d = item.down[i];
   const bool table = tree.table_offset[i] >= 0;
-  write_beliefs(item, i, 1);
+  write_beliefs(item, i);
 
   LeafPair pair_a, pair_b;
   const int32_t l = tree.left[i], r = tree.right[i];

@@ -247,13 +247,6 @@ def largest(shape: tuple[int, ...], terms: Terms) -> Float64:
     return top
 
 
-class Tiled(LogSpace):
-    """Numbers with an exponent for every sixteen of them, by the compiled engine; it bounds what is out of reach.
-
-    Relative accuracy at D^1.5 in place of the D^2 of logarithms, which stand in for it in array code.
-    """
-
-
 class Carried(LogSpace):
     """Log-weights that carry a number of the configurations behind them, as the parts of a complex number.
 
@@ -385,4 +378,4 @@ class MaxPlus(LogSpace):
         return largest(shape, terms)
 
 
-ARITHMETICS = (Fourier, Direct, Tiled, Wide, LogSpace)  # quickest first
+ARITHMETICS = (Fourier, Direct, Wide, LogSpace)  # quickest first

@@ -189,7 +189,7 @@ def tree_pass(
     messages: bool = True,
     cavities: bool = True,
 ) -> Answer:
-    """Both passes over a tree: `kind` is "direct", "fft", "waves", "tiled" or "wide".
+    """Both passes over a tree: `kind` is "direct", "fft", "waves" or "wide".
 
     A tilt (B,) is added to the log-odds and, times ``count - centre``, taken from the tables of the roots; the answer
     is that of the model without it.
@@ -249,10 +249,8 @@ def cluster_pass(
     return _over_clusters("cluster_pass", problem, *arguments, keep, int(fourier), *nothing)[:-1]
 
 
-def row_pass(
-    problem: ForestProblem, tilts: Float64, wide: bool = False, uniform: Float64 | None = None
-) -> Any:
-    """Both passes in tiled rows, or with an exponent for every count, under powers of two next to `tilts` (B, n_sets).
+def row_pass(problem: ForestProblem, tilts: Float64, uniform: Float64 | None = None) -> Any:
+    """The same with an exponent for every count, under the powers of two next to `tilts` (B, n_sets).
 
     In the place of the noise is the power of two that belongs to Z. With `uniform` (B, S, clusters) samples (S, B, D).
     """
@@ -262,7 +260,7 @@ def row_pass(
     )
     given = (problem.log_edge, edge_top, problem.tables, table_top, problem.offset)
     powers, top_set = np.rint(tilts / np.log(2.0)), np.ascontiguousarray(problem.top_set, np.int32)
-    more = (0.0, 3 if wide else 2, powers, top_set, np.zeros((0, 0, 0)) if uniform is None else uniform)
+    more = (0.0, 2, powers, top_set, np.zeros((0, 0, 0)) if uniform is None else uniform)
     *found, drawn = _over_clusters("cluster_pass", problem, *map(np.ascontiguousarray, given), *more)
     return (
         found if uniform is None else _as_int64(drawn).reshape(uniform.shape[1], *problem.log_leaf.shape[:2])

@@ -323,7 +323,7 @@ def _nested(program: TreeProgram, rows: Rows | Problem, method: str, cavities: b
     if method == "tiled":
         if not native.present():
             raise ParameterError("`method='tiled'` needs the compiled engine. Use 'auto' or 'log-tree'.")
-        return climb([_tree_rung(program, "tiled"), _last_rung(program)], rows)
+        return _tree_rung(program, "wide")(rows)
     return _array_pass(program, LogSpace(), rows)  # "log-tree"
 
 
@@ -344,9 +344,8 @@ def _tree_rungs(program: TreeProgram, rows: Rows | Problem, cavities: bool) -> l
             rungs.insert(0 if waves else 1, _tilted_rung(program, "waves", cavities, thresholds.TILT_LEAST))
         if waves and not (n >= thresholds.TILT_WORTH and retilt.needed(program, rows.nu, rows.tables)):
             rungs.insert(0, _tree_rung(program, "waves", cavities))
-        if roughness < thresholds.TILED_ROUGHNESS:
-            rungs.append(_tree_rung(program, "tiled", cavities))
-        return [*rungs, _last_rung(program)]
+        wild = roughness >= thresholds.WILD
+        return [*rungs, _last_rung(program) if wild else _tree_rung(program, "wide", cavities)]
     if n <= thresholds.DIRECT_LIMIT:
         return [_tree_rung(program, "direct"), _last_rung(program)]
     return [_tree_rung(program, "fft"), _tilted_rung(program, "fft"), _last_rung(program)]
@@ -537,12 +536,7 @@ def program_beliefs(program: TreeProgram, nu: Float64, tables: Float64, *, messa
             if not np.all(answer.bound <= TOLERANCE) or _tails_lost(answer.log_beliefs):
                 answer = sum_product(schedule, LogSpace(), nu, rows, beliefs=True)
         return answer
-    exact = program.n_leaves <= thresholds.EXACT_TAILS or thresholds.extreme(nu)
-    for kind in ("wide",) if exact else ("tiled", "wide"):
-        answer = native.tree_pass(program, nu, tables, kind, beliefs=True, messages=messages)
-        if kind == "wide" or np.all(answer.bound <= TOLERANCE):
-            break
-    return answer
+    return native.tree_pass(program, nu, tables, "wide", beliefs=True, messages=messages)
 
 
 def _tails_lost(log_beliefs: Float64) -> bool:

@@ -1,10 +1,9 @@
 """Forests with counts: the quickest pass that can be certified.
 
 Rungs: direct sums of positive terms, where counts are short; FFT under a tilt that puts the mean of every top-level
-count where its posterior lies; sums of positive terms in tiles with exponents of their own, under the same tilt: they
-are relatively accurate whatever the rare states, hubs, tables and weights, and bound what even a tile cannot hold;
-an exponent for every count, which always works, in quadratic time where these do not differ much; logarithms in array
-code.
+count where its posterior lies; sums of positive terms, tile by tile, of numbers with an exponent each, under the same
+tilt: they are relatively accurate whatever the rare states, hubs, tables and weights; logarithms, in quadratic time,
+where there is no compiled engine.
 
 Passes over cluster programs: by the compiled engine, or in array code.
 
@@ -56,7 +55,6 @@ from ..arithmetic import (
     Direct,
     Fourier,
     LogSpace,
-    Tiled,
     Wide,
 )  # fmt: skip
 from ..ladder import TOLERANCE, announce, climb
@@ -233,7 +231,7 @@ def infer(problem: ForestProblem, known: Answer | None = None) -> Answer:
         if found is not None:
             return found
     known_by = None if known is None else ARITHMETICS[known.arithmetic.max(initial=0)]
-    if known_by in (Tiled, Wide):
+    if known_by in (Wide, LogSpace):
         assert known is not None
         rungs = [lambda part: run(part, known.tilts[part.rows], known_by), infer]
         return climb(rungs, replace(problem, origin=np.arange(len(problem))))
@@ -241,9 +239,9 @@ def infer(problem: ForestProblem, known: Answer | None = None) -> Answer:
     if problem.longest <= SMALL:
         return climb([plain, certain], problem)
     if problem.longest <= LONG:
-        return _last_if_worth([plain, search.in_tiles], [certain], problem)
-    tiles: Rung = lambda part: _last_if_worth([search.in_tiles], [certain], part)  # noqa: E731
-    return _last_if_worth([search.by_fourier], [tiles], problem)
+        return _last_if_worth([plain, search.entrywise], [certain], problem)
+    entrywise: Rung = lambda part: _last_if_worth([search.entrywise], [certain], part)  # noqa: E731
+    return _last_if_worth([search.by_fourier], [entrywise], problem)
 
 
 def _last_if_worth(quick: list[Rung], last: list[Rung], problem: ForestProblem) -> Answer:
@@ -272,8 +270,13 @@ def relative_counts(problem: ForestProblem, answer: Answer) -> Float64:
 
     if np.isin(answer.arithmetic, [ARITHMETICS.index(kind) for kind in (Wide, LogSpace)]).all():
         return np.asarray(answer.log_beliefs)
-    quick: list[Rung] = [partial(certain, Direct), partial(certain, Tiled)]
+    quick: list[Rung] = [partial(certain, Direct), partial(certain, _entrywise())]
     return np.asarray(_last_if_worth(quick, [_certain], problem).log_beliefs)
+
+
+def _entrywise() -> type[Direct]:
+    """The arithmetic that no range is too much for."""
+    return Wide if native.present() else LogSpace
 
 
 def _untilted(kind: type[Direct]) -> Rung:
@@ -285,7 +288,7 @@ def _certain(problem: ForestProblem) -> Answer:
     compiled = native.present()
     pairs = pairs_of_possible_counts(problem) if compiled else pairs_of_counts(problem)
     announce(pairs, ROWS if compiled else LOGS, "Inference with edges")
-    return _untilted(Wide if compiled else LogSpace)(problem)
+    return _untilted(_entrywise())(problem)
 
 
 def pairs_of_counts(problem: ForestProblem) -> float:
@@ -318,8 +321,8 @@ class _UnderTilts:
     def _tilts(self) -> Float64:
         return self._tilter.first()
 
-    def in_tiles(self, problem: ForestProblem) -> Answer:
-        return run(problem, self._tilts[problem.rows], Tiled)
+    def entrywise(self, problem: ForestProblem) -> Answer:
+        return run(problem, self._tilts[problem.rows], _entrywise())
 
     def by_fourier(self, problem: ForestProblem) -> Answer:
         """FFT passes under better and better tilts, at most a few rounds."""
@@ -343,9 +346,9 @@ class _UnderTilts:
 def run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> Answer:
     """Both passes by one arithmetic under given tilts (B, n_sets)."""
     number = np.full(len(problem), ARITHMETICS.index(kind))
-    if kind in (Tiled, Wide) and native.present():
+    if kind is Wide and native.present():
         with np.errstate(all="ignore"):
-            log_z, *others, power = native.row_pass(problem, tilts, kind is Wide)
+            log_z, *others, power = native.row_pass(problem, tilts)
             log_z = power * LN2_HIGH + (power * LN2_LOW + log_z)
             found = _read(problem, (log_z, *others, np.zeros(len(problem))), kind)
         return replace(found, tilts=tilts, arithmetic=number)

@@ -15,14 +15,14 @@ from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX
 from .. import native
 from ..answer import Answer
-from ..arithmetic import ARITHMETICS, Direct, Fourier, LogSpace, MaxPlus, Tiled, Wide
+from ..arithmetic import ARITHMETICS, Direct, Fourier, LogSpace, MaxPlus, Wide
 from ..problem import ForestProblem
 from .ladder import SMALL, tilted
 from .sum_product import reparametrised
 from .values import Chunk, ForestValues
 
 _CELLS = 1 << 22  # cells of states, or uniform numbers, kept at a time
-_LONG = 1 << 16  # compiled: from here on transforms take less time than tiles
+_LONG = 1 << 16  # compiled: from here on transforms take less time than direct sums
 _TERMS = 1 << 20  # terms weighed at a time
 
 
@@ -186,10 +186,10 @@ def draw(problem: ForestProblem, answer: Answer, size: int, rng: np.random.Gener
         part = problem.take(rows)
         room = max(1, _CELLS // max(1, len(rows) * problem.program.n_nodes))
         parts = [slice(i, min(i + room, size)) for i in range(0, size, room)]
-        if native.present() and (kind in (Tiled, Wide) or (kind.keep > 0.0 and problem.longest <= _LONG)):
+        if native.present() and (kind is Wide or (kind.keep > 0.0 and problem.longest <= _LONG)):
             for some in parts:
                 uniform = rng.random((len(rows), some.stop - some.start, problem.program.n_nodes))
-                out[some, rows] = native.row_pass(part, answer.tilts[rows], kind is Wide, uniform)
+                out[some, rows] = native.row_pass(part, answer.tilts[rows], uniform)
             continue
         if kind is not LogSpace:
             part = tilted(part, answer.tilts[rows])[0]
