@@ -251,13 +251,31 @@ TT_KERNEL_TABLE(ClusterKernels, cluster_kernels, TT_CLUSTER_KERNELS)
 
 // Adjoints of clusters, results before operands: reverse mode.
 
+// The memory of a cluster that needs it no more: adjoints of its operands go there where they fit, so that no more than one
+// generation of them is kept.
+struct Inheritance {
+  double* part[2];
+  int room;
+
+  Inheritance(const Cluster& c, int states) : part{c.value, c.adjoint == c.reach ? nullptr : c.adjoint}, room(states * c.width) {}
+  double* take(Arena* arena, int n) {
+    for (double*& p : part)
+      if (p && n <= room) {
+        double* found = p;
+        p = nullptr;
+        return found;
+      }
+    return arena_take(arena, (size_t)n);
+  }
+};
+
 // Scale an adjoint to <value, adjoint> = 1 and keep it.
 static void settle(const ClusterItem& item, ClusterWorker& w, int node, const double* rows, int states,
-                   const double* reach, double path_error) {
+                   const double* reach, double path_error, Inheritance& left) {
   Cluster& c = item.clusters[node];
   const int n = states * c.width;
   const double total = dot(c.value, rows, n), factor = total > 0 ? 1 / total : 1.0;
-  c.adjoint = arena_take(w.kept.arena, (size_t)n);
+  c.adjoint = left.take(w.kept.arena, n);
   for (int i = 0; i < n; i++) c.adjoint[i] = rows[i] * factor;
   c.underflow[1] = kTiny * max(1.0, factor);
   // The product is that of the cluster above, 1, but for a scale: if it is gone, so is the adjoint.
@@ -313,11 +331,11 @@ static double relative_error(const double* error, const double* value, const dou
 
 // Back through the edge's table: from the adjoint of table times operand to that of the operand.
 static void second_down(const ClusterItem& item, ClusterWorker& w, int node, const Second& y, const double* g,
-                        const double* reach, double path_error) {
+                        const double* reach, double path_error, Inheritance& left) {
   const int K = item.states, b = item.program->b[node], n = y.width;
   const Cluster& c = item.clusters[b];
   const int states = states_of(item.program->kind[b], K);
-  if (!y.table) return settle(item, w, b, g, states, reach, path_error);
+  if (!y.table) return settle(item, w, b, g, states, reach, path_error, left);
   double *rows = take_zero(w, (size_t)states * n), *pair = take_zero(w, (size_t)K * K);
   double* back = take_zero(w, (size_t)states);
   across(y, K, [&](int here, int behind, double t) {
@@ -328,7 +346,7 @@ static void second_down(const ClusterItem& item, ClusterWorker& w, int node, con
   });
   if (!y.spread) pair_up(g, c.value, K, states / K, n, pair);
   read_pairs(item, node, pair, y.table, y.flip);
-  settle(item, w, b, rows, states, reach ? back : nullptr, path_error);
+  settle(item, w, b, rows, states, reach ? back : nullptr, path_error, left);
 }
 
 static void product_down(ClusterItem& item, ClusterWorker& w, int node) {
@@ -385,8 +403,9 @@ static void product_down(ClusterItem& item, ClusterWorker& w, int node) {
       ry[t.y] += c.reach[t.out] * sum(product.x_row(t), x.width);
     }
   }
-  settle(item, w, view.a[node], gx, x_states, rx, error_x);
-  second_down(item, w, node, y, gy, ry, error_y);
+  Inheritance left(c, out_states);
+  settle(item, w, view.a[node], gx, x_states, rx, error_x, left);
+  second_down(item, w, node, y, gy, ry, error_y, left);
 }
 
 static void leaf_down(ClusterItem& item, int node) {
@@ -415,7 +434,8 @@ static void table_down(ClusterItem& item, ClusterWorker& w, int node) {
     }
   const double total = sum(belief, n);
   for (int j = 0; j < n && x.lo + j < length; j++) item.log_counts[start + x.lo + j] = real::log(belief[j] / total);
-  settle(item, w, a, rows, states, c.reach, c.path_error);
+  Inheritance left(c, states);
+  settle(item, w, a, rows, states, c.reach, c.path_error, left);
 }
 
 static void single_down(ClusterItem& item, ClusterWorker& w, int node) {
@@ -438,7 +458,8 @@ static void single_down(ClusterItem& item, ClusterWorker& w, int node) {
     add_scaled(rows + (ptrdiff_t)to * n, g + (ptrdiff_t)from * n, weight, n);
     if (reach) reach[to] += weight * c.reach[from];
   });
-  settle(item, w, a, rows, states, reach, c.path_error);
+  Inheritance left(c, out_states);
+  settle(item, w, a, rows, states, reach, c.path_error, left);
 }
 
 void cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) {
