@@ -384,7 +384,7 @@ def test_one_stretch_that_outweighs_the_others_needs_no_tree(seed, monkeypatch):
     nu[:3] = [[-np.inf, np.inf, 5e5], [5e5, -5e5, 0.0]][seed % 2]
     potential = tt.one_of([2, n - 2])
     table = potential.log_table(n)
-    monkeypatch.setattr(thresholds, "EXACT_TAILS", 100)
+    monkeypatch.setattr(thresholds, "SHORT_PASS", 100)
     quadratic, sizes = infer._last_rung, []
     monkeypatch.setattr(infer, "_last_rung", lambda p: sizes.append(p.n_leaves) or quadratic(p))
     model = tt.CountModel(nu, potential)

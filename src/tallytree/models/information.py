@@ -137,7 +137,7 @@ class Information(BinaryModel):
         log_mean = np.reshape(other._solved.sums.log_mean, other.batch_shape)
         mine, theirs = (np.reshape(m._solved.sums.bound, m.batch_shape) for m in (self, other))
         value, error = moments.cross_entropy(odds, nu, log_mean, tables, counts, mine + theirs)
-        if joint is not self and joint._tree.program.n_leaves > thresholds.EXACT_TAILS:
+        if joint is not self and joint._tree.program.n_leaves > thresholds.SHORT_PASS:
             excluded = _outside_support(joint._params, joint._tree, tables, range(first, joint.n_groups))
             value = np.where(np.reshape(excluded, self.batch_shape), math.inf, value)
         return value, error

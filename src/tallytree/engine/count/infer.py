@@ -159,7 +159,7 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
         rungs.append(lambda r: native.closed_form(r.nu, *terms))
     quick: Rung = partial(native.flat, cavities=cavities)
     in_stretches = partial(_one_by_one, partial(_by_stretches, cavities=cavities))
-    single = batch == 1 and n > thresholds.EXACT_TAILS
+    single = batch == 1 and n > thresholds.SHORT_PASS
     if single and thresholds.sparse(rows.nu):
         usual: list[Rung] = [partial(_one_by_one, _by_core, [quick, partial(in_stretches, [trees])])]
     else:
@@ -201,7 +201,7 @@ def lowered(rows: Rows | Problem) -> tuple[Rows, Float64]:
 
 def starts_high(nu: Float64, tables: Float64) -> bool:
     """Whether the height of tables is taken off first: solvers look long for a certificate that it does not allow."""
-    return nu.shape[1] > thresholds.EXACT_TAILS and thresholds.high(tables)
+    return nu.shape[1] > thresholds.SHORT_PASS and thresholds.high(tables)
 
 
 def _level_rung(solve: Rung, rows: Rows | Problem) -> Answer:
@@ -414,7 +414,7 @@ def pairs_of_counts(program: TreeProgram) -> float:
 
 def announced(program: TreeProgram, times: int, price: float, what: str, work: Callable[[], T]) -> T:
     """The answer of work over all pairs of counts; if it takes long, a warning says so before."""
-    if program.n_leaves > thresholds.EXACT_TAILS:
+    if program.n_leaves > thresholds.SHORT_PASS:
         announce(times * pairs_of_counts(program), price, what)
     return work()
 
