@@ -91,7 +91,22 @@ class PoissonBinomial(OfCounts):
         super().__init__(self._given.shape[:-1], (), validate_args=validate_args)
 
     def get_args(self) -> dict[str, Any]:
-        """The parameter that was given, for NumPyro's validation."""
+        """The parameter that was given, which NumPyro validates; the other follows from it.
+
+        Returns
+        -------
+        dict
+            ``{"logits": logits}`` or ``{"probs": probs}``.
+
+        See Also
+        --------
+        logits, probs
+
+        Examples
+        --------
+        >>> PoissonBinomial(probs=jnp.array([0.5, 1.0])).get_args()
+        {'probs': Array([0.5, 1. ], dtype=float32)}
+        """
         return {"logits" if self._probs is None else "probs": self._given}
 
     def _of_sum(self, which: str, value: Any, ones: Any = ()) -> Any:
