@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+import quotes
 from growth import NAMES, draw
 from pages import busy, engine, place, seconds, table, times
 from rows import TALLYTREE, Row, Timing, Truth
@@ -239,24 +240,24 @@ CLOCKS = {
 
 
 def write(results: dict[str, Any], root: Path = ROOT) -> list[Path]:
-    """Write the tables, the plot and the table of the README; the files written."""
+    """Write the tables, the plot, the table of the README and what pages quote; the files written."""
     tables, readme = root / TABLES, root / "README.md"
     parts = [in_words(results), short_table(results), "## Every row", row_table(results)]
     if results["memory"]:
         parts += ["## Memory", memory_table(results)]
     if results["growth"] is not None:
         parts += ["## Time against the number of variables", growth_table(results)]
-    tables.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    written = [tables]
+    text = "\n\n".join(parts) + "\n"
+    tables.write_text(text, encoding="utf-8")
+    written = [tables, *quotes.write(text, root)]
     if results["growth"] is not None:
         draw(results, root / PLOT)
         written.append(root / PLOT)
-    text = readme.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN, 1)
+    before, rest = readme.read_text(encoding="utf-8").split(BEGIN, 1)
     after = rest.split(END, 1)[1]
     middle = f"{BEGIN}\n{in_brief(results)}\n\n{short_table(results)}\n{END}"
     readme.write_text(before + middle + after, encoding="utf-8")
-    return [*written, readme]
+    return list(dict.fromkeys([*written, readme]))
 
 
 def in_brief(results: dict[str, Any]) -> str:

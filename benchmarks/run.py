@@ -4,7 +4,7 @@
     python benchmarks/run.py --quick               a few minutes
     python benchmarks/run.py --only flat ward      rows whose names begin so; --list shows the names
     python benchmarks/run.py --json out.json --plot out.png
-    python benchmarks/run.py --write               and the tables of docs/ and README, and the plot, from this run
+    python benchmarks/run.py --write               and the tables, the plot and the quoted figures of docs/ and README
 
 Other numerical libraries get one thread; tallytree uses the number of cores unless a row says otherwise.
 """
@@ -42,7 +42,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw time against D")
     parser.add_argument(
-        "--write", action="store_true", help="write the tables of docs/ and README, and the plot"
+        "--write",
+        action="store_true",
+        help="write the tables, the plot and the quoted figures of docs/ and README",
     )
     parser.add_argument(
         "--clock",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = (ROOT / "docs" / "benchmark_tables.md").read_text(encoding="utf-8")
-UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def text(page: str) -> str:
@@ -17,56 +17,41 @@ def text(page: str) -> str:
     return " ".join((ROOT / page).read_text(encoding="utf-8").split())
 
 
-def cells(start: str) -> list[str]:
-    """The cells of the rows whose names begin so, the last such row of the stored run."""
-    rows = [line for line in TABLES.splitlines() if line.startswith(f"| {start}")]
-    assert rows, start
-    return [cell.strip() for cell in rows[-1].strip("|").split("|")]
+@pytest.fixture
+def quotes(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import quotes
+
+    return quotes
 
 
-def in_seconds(cell: str) -> float:
-    number, unit = cell.rpartition(": ")[2].split()
-    return float(number) * UNITS[unit]
+def test_figures_in_prose_are_those_of_the_stored_run(quotes):
+    assert len(quotes.QUOTES) >= 9
+    for quote in quotes.QUOTES:
+        assert quote.words.format(quote.figure(TABLES)) in text(quote.page), quote.words
 
 
-@pytest.mark.parametrize(
-    ("page", "words", "row"),
-    [
-        ("docs/theory/certificate.md", "all answers take {} by FFT", "Ward tree, a potential of sd 1 "),
-        ("docs/theory/certificate.md", "for each number, {} (50)", "Ward tree, a potential of sd 50 "),
-        ("docs/theory/certificate.md", "{} (1000)", "Ward tree, a potential of sd 1000 "),
-        ("docs/guide/speed.md", "1000 models of 100 variables take {}", "1000 models of 100 variables"),
-        ("docs/index.md", "2^20 variables under one potential: {}", "one random potential, D = 2^20"),
-    ],
-)  # fmt: skip
-def test_times_are_those_of_the_stored_run(page, words, row):
-    assert words.format(cells(row)[1]) in text(page)
+def test_another_run_writes_its_figures_into_the_prose(quotes, tmp_path):
+    """Tables whose first cell of every row is another time: pages quote it, and nothing else of them changes."""
+    pages = {quote.page for quote in quotes.QUOTES}
+    for page in pages:
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / page, tmp_path / page)
+    assert quotes.write(TABLES, tmp_path) == []
+    slower = re.sub(r"^(\| [^|]* \|) [\d.]+ (us|ms|s) \|", r"\1 77.7 \2 |", TABLES, flags=re.MULTILINE)
+    assert {p.relative_to(tmp_path).as_posix() for p in quotes.write(slower, tmp_path)} == pages
+    for quote in quotes.QUOTES:
+        found = " ".join((tmp_path / quote.page).read_text(encoding="utf-8").split())
+        assert quote.words.format(quote.figure(slower)) in found
+    assert quotes.write(TABLES, tmp_path)
+    for page in pages:
+        assert (tmp_path / page).read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_one_run_on_one_machine_is_quoted():
     """The README and the tables name the same day and machine."""
     named = r"Measured on (.*?) on 2 cores \((.*?)\)"
     assert re.findall(named, text("README.md")) == re.findall(named, TABLES.replace("\n", " "))
-
-
-def test_rows_and_growth_agree_as_well_as_the_page_says():
-    """The table of growth is measured apart from the rows, in the same run."""
-    said = re.search(r"differ by up to (\d+) %", text("docs/benchmarks.md"))
-    assert said is not None
-    growth = {r.split("|")[1].strip(): r for r in TABLES.splitlines() if r.startswith("| ")}
-    head = growth["method"].strip("|").split("|")
-    column = next(i for i, name in enumerate(head) if name.strip() == "2^19")
-    row = cells("one random potential, D = 2^19")
-    apart = [
-        in_seconds(row[i]) / in_seconds(growth[name].strip("|").split("|")[column].strip())
-        for i, name in (
-            (1, "tallytree"),
-            (2, "tallytree, 1 thread"),
-            (3, "FFT tree of the paper"),
-            (4, "NumPy FFT tree"),
-        )
-    ]
-    assert max(abs(a - 1) for a in apart) <= float(said[1]) / 100
 
 
 def test_the_large_model_of_the_demo_has_the_numbers_of_the_readme():
