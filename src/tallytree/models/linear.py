@@ -214,7 +214,7 @@ class LinearModel(ArgumentModel):
         Parameters
         ----------
         question : str
-            log_partition, log_expectation, marginals, or one that ``total.bracket`` knows, such as sf and ppf.
+            One of log_partition, log_expectation and marginals, or a name that ``total.bracket`` knows, such as sf.
         *arguments
             What the method of ``total`` takes.
 
