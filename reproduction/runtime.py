@@ -283,7 +283,9 @@ def _limit_memory(more: float | None) -> None:
     except ImportError:
         return
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (int(pages * resource.getpagesize() + more), -1))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)  # what the shell allows can only be lowered
+    wanted = int(pages * resource.getpagesize() + more)
+    resource.setrlimit(resource.RLIMIT_AS, (wanted if most < 0 else min(wanted, most), most))
 
 
 def measured(

@@ -7,6 +7,8 @@ import csv
 import json
 import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -295,6 +297,20 @@ def test_a_problem_runs_in_its_own_process_and_within_its_limits():
         assert "failed" in forks.ask("no-such-method", 64, [0, 0], 0.0)["note"]
         assert "memory" in forks.ask("chain", 4096, [0, 0], 0.0, 2e7)["note"]
         assert forks.ask("auto", 64, [0, 0], 0.0) | found | {"note": ""}  # it goes on
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="limits of memory are those of POSIX")
+def test_a_limit_of_the_shell_is_lowered_and_never_raised():
+    """Without its privilege a process may not lift a hard limit: the Chain was said to fail."""
+    code = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36))
+from reproduction.runtime import _forked
+print(_forked("chain", 64, [0, 0], 0.0, 1e9, 60.0))
+"""
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert "note" not in done.stdout, done.stdout
 
 
 def test_the_matching_coupling_is_where_the_curve_meets_the_printed_value():
