@@ -90,7 +90,9 @@ def certificates(models: int = 1000) -> None:
     ]
     figure, axis = plt.subplots(figsize=(6.4, 4.8))
     least = 1e-18  # smaller errors are drawn here
+    points: list[tuple[float, float, str]] = []
     for name, colour, draw in kinds:
+        axis.plot([], [], ".", ms=12, color=colour, label=name)
         for spread in (1.0, 10.0):
             logits = rng.normal(0, spread, (models, n))
             log_f = np.array([draw() for _ in range(models)])  # type: ignore[operator]
@@ -102,8 +104,10 @@ def certificates(models: int = 1000) -> None:
             bounds = np.array([m.error_bound for m in answers])
             rounding = 2.0**-53 * np.abs(log_odds).astype(float)  # of the answer itself
             assert np.all(errors <= bounds + rounding), f"{name}: an error is above its bound"
-            label = name if spread == 1 else None
-            axis.plot(np.maximum(errors, least), bounds, ".", ms=2, alpha=0.4, color=colour, label=label)
+            points += [(x, y, colour) for x, y in zip(np.maximum(errors, least), bounds, strict=True)]
+    rng.shuffle(points)  # so that no kind hides another
+    x, y, colours = zip(*points, strict=True)
+    axis.scatter(x, y, s=2, alpha=0.5, c=colours, linewidths=0)
     axis.plot([least, 1e-9], [least, 1e-9], color="0.3", lw=1)
     axis.text(3e-12, 1.5e-12, "bound = error", rotation=38, fontsize=9, color="0.3", ha="center", va="top")
     axis.axhline(1e-9, color="0.3", lw=1, ls="--")
@@ -111,9 +115,7 @@ def certificates(models: int = 1000) -> None:
     axis.set(xscale="log", yscale="log", xlabel="true error of a posterior log-odds", ylabel="error_bound")
     axis.set_ylim(1e-15, 1e-8)
     axis.set_title(f"{2 * len(kinds) * models:,} random models of {n} variables", fontsize=11)
-    legend = axis.legend(frameon=False, fontsize=9, loc="lower right", markerscale=6)
-    for handle in legend.legend_handles:
-        handle.set_alpha(1)
+    axis.legend(frameon=False, fontsize=9, loc="lower right")
     axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(HERE / "certificates.png", dpi=130)
