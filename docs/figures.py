@@ -105,6 +105,7 @@ def certificates(models: int = 1000) -> None:
             rounding = 2.0**-53 * np.abs(log_odds).astype(float)  # of the answer itself
             assert np.all(errors <= bounds + rounding), f"{name}: an error is above its bound"
             points += [(x, y, colour) for x, y in zip(np.maximum(errors, least), bounds, strict=True)]
+    assert max(bound for _, bound, _ in points) < 1e-10  # as the page says
     rng.shuffle(points)  # so that no kind hides another
     x, y, colours = zip(*points, strict=True)
     axis.scatter(x, y, s=2, alpha=0.5, c=colours, linewidths=0)
