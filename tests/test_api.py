@@ -11,7 +11,8 @@ import pytest
 
 import tallytree as tt
 from tallytree import config
-from tallytree.engine.count import infer
+from tallytree.engine import maximize
+from tallytree.engine.count import conflict, infer
 
 NAN, INF = np.nan, np.inf
 
@@ -296,6 +297,27 @@ def test_models_on_one_tree_can_be_solved_in_parallel():
         together = pool.map(lambda row: tt.CountModel.from_tree(tree, row, tables).marginals, logits)
         for got, right in zip(together, alone):
             np.testing.assert_array_equal(got, right)
+
+
+def test_possible_intervals_agree_with_the_best_configuration():
+    """To name 51 groups of 10^4 variables that conflict took 4 s, a hundred inferences."""
+    rng, seen = np.random.default_rng(0), []
+    for _ in range(200):
+        n = int(rng.integers(2, 14))
+        ends = np.sort(rng.choice(n + 1, 2, replace=False))
+        order = rng.permutation(n)
+        parts = order, order[ends[0] : ends[1]], order[: ends[0]]
+        tree = tt.CountTree.from_groups([part for part in parts if len(part)], n)
+        sizes = np.diff(tree.family.set_offset)
+        nu = np.where(rng.random(n) < 0.3, rng.choice([np.inf, -np.inf], n), 0.0)
+        table = np.full(int(sizes.sum()), -np.inf)
+        for start, size in zip(tree.family.set_offset, sizes):
+            first, last = np.sort(rng.integers(0, size, 2))
+            table[start + first : start + last + 1] = 0.0
+        want = maximize.max_value(tree, nu[None], table[None])[0] > -np.inf
+        assert conflict._by_intervals(tree.family, nu, table) == want
+        seen.append(want)
+    assert 20 < sum(seen) < 180
 
 
 @pytest.mark.parametrize(

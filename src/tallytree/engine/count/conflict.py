@@ -1,9 +1,9 @@
 """Why a model is impossible: groups that cannot be satisfied together, as few as it takes.
 
-A set of groups is possible if some configuration has no zero in any of their tables, which max-plus inference with
-zeros and -inf decides exactly. From the groups in their order, the shortest impossible prefix ends in a group that
-every conflict within it needs; with that group kept, a shorter prefix does, and so on. Every group found takes
-O(log n_groups) inferences.
+A set of groups is possible if some configuration has no zero in any of their tables: intervals of counts decide that
+where no table has holes, and max-plus inference with zeros and -inf elsewhere. From the groups in their order, the
+shortest impossible prefix ends in a group that every conflict within it needs; with that group kept, a shorter prefix
+does, and so on. Every group found takes O(log n_groups) such questions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import Float64
 from ...structure.nested.count_tree import CountTree
+from ...structure.nested.family import NestedFamily
 from .. import masks, maximize
 
 _NAMED = 8  # groups that a message lists
@@ -92,4 +94,26 @@ class _Supports:
             if not (off or on):
                 return False
             nu[0, variable] = 0.0 if off and on else math.inf if on else -math.inf
-        return bool(maximize.max_value(self._tree, nu, tables)[0] > -math.inf)
+        known = _by_intervals(family, nu[0], tables[0])
+        return bool(maximize.max_value(self._tree, nu, tables)[0] > -math.inf) if known is None else known
+
+
+def _by_intervals(family: NestedFamily, nu: Float64, table: Float64) -> bool | None:
+    """Whether a model is possible, or None: the counts of a set without holes in its supports are an interval."""
+    order, start, stop = family.order, family.start, family.stop
+    bounds = (np.append(0, np.cumsum(mask[order])) for mask in (nu == math.inf, nu > -math.inf))
+    least, most = ((upto[stop] - upto[start]).tolist() for upto in bounds)
+    low, high = list(least), list(most)
+    for s in np.argsort(stop - start, kind="stable").tolist():
+        possible = np.flatnonzero(table[family.set_offset[s] : family.set_offset[s + 1]] > -math.inf)
+        if len(possible) and possible[-1] - possible[0] >= len(possible):
+            return None
+        first = max(low[s], int(possible[0])) if len(possible) else 1
+        last = min(high[s], int(possible[-1])) if len(possible) else 0
+        if first > last:
+            return False
+        parent = int(family.set_parent[s])
+        if parent >= 0:
+            low[parent] += first - least[s]
+            high[parent] += last - most[s]
+    return True
