@@ -52,14 +52,20 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "log-weights are so large that their expectations lose their digits: distributions of counts or sums around "
         "the mode, a dozen to thirty inferences",
-        kinds=FLAT,
+        kinds=(*FLAT, *NESTED),
         verbs=("entropy",),
+    ),
+    Reason(
+        "the difference of two inferences keeps no digits: entropies around the mode or an integral of a dozen "
+        "products, and of rows that are small a walk over pairs of counts",
+        kinds=(*FLAT, *NESTED),
+        verbs=("kl far",),
     ),
     Reason(
         "one to three milliseconds: several quick methods that cannot certify, and a tree with an exponent for each "
         "count or the few undecided variables, where the usual answer takes a tenth of one",
         kinds=FLAT,
-        inputs=(*FAR, "1 or n-2"),
+        inputs=(*FAR, "1 or n-2", "cauchy"),
         largest=4096,
     ),
     Reason(
@@ -71,6 +77,30 @@ REASONS: tuple[Reason, ...] = (
         "two stretches of possible counts: an inference for each, after the methods for one stretch have failed",
         kinds=FLAT,
         inputs=("1 or n-2",),
+    ),
+    Reason(
+        "the few variables that are undecided are looked for before they are solved, which takes several passes over "
+        "all of them",
+        kinds=FLAT,
+        inputs=("sd 1e6", "1000 cauchy", "wide"),
+    ),
+    Reason(
+        "a high table over far log-odds: transforms certify no product, and a tree over all pairs of counts takes "
+        "quadratic time, announced from 3 s on; not mended",
+        kinds=("flat", "thinned"),
+        verbs=("product", "covariance", "gradient"),
+        inputs=("cauchy, convex", "cauchy, sd 1e4", "cauchy, spike"),
+    ),
+    Reason(
+        "log-odds of blocks are so far from one another that no pass certifies a product: logarithms take quadratic "
+        "time, announced from 3 s on; not mended",
+        kinds=("blocks", "all-or-none blocks"),
+        verbs=("product", "covariance"),
+    ),
+    Reason(
+        "the posterior of a sum lies in several places, or where no tilt certifies it: up to thirty pieces, each with "
+        "a search for its tilt and a pass of its own; not mended",
+        kinds=("weighted",),
     ),
     Reason(
         "the usual sample takes a fifth of an inference; this one takes all of one and more",

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import expit, roots_jacobi
 
 from ...arrays import Float64
-from .. import thresholds
+from .. import native, thresholds
 from ..arithmetic import UNIT_ROUNDOFF
 from ..forest.entropy import entropy_by_parts
 from ..ladder import TANGENT, announce
@@ -67,9 +67,9 @@ def integral(values: Callable[[float], Float64], end: Float64 | None = None) -> 
 def entropy_of(solver: Any) -> tuple[Float64, Float64]:
     """H of every model of a solved count problem in nats, and an estimate of its error, (B,) each.
 
-    From expectations; where these lose digits but every variable is decided, from those alone; or under a tilt; then
-    from count distributions with relative accuracy; at last from terms that are not negative. Models that climb do so
-    without the others.
+    From expectations; where these lose digits but every variable is decided, from those alone; or without transforms,
+    or under a tilt; then from count distributions with relative accuracy; at last from terms that are not negative.
+    Models that climb do so without the others.
     """
     least = SMALL if pairs_of_counts(solver.problem.tree.program) > thresholds.SHORT_WALK else NOTHING
 
@@ -86,12 +86,14 @@ def entropy_of(solver: Any) -> tuple[Float64, Float64]:
         decided = most <= least
         value[rows[decided]] = error[rows[decided]] = most[decided]
         rows = rows[~decided]
-    if len(rows) and solver.problem.tree.family.n_sets:
-        tilted, doubt = _under_tilt(part(rows))
-        better = doubt < error[rows]
-        value[rows] = np.where(better, tilted, value[rows])
-        error[rows] = np.where(better, doubt, error[rows])
-        rows = failed(value, error)
+    nested = solver.problem.tree.components.nested is not None and native.present()
+    for attempt in (_without_transforms,) * nested + (_under_tilt,):
+        if len(rows) and solver.problem.tree.family.n_sets:
+            found, doubt = attempt(part(rows))
+            better = doubt < error[rows]
+            value[rows] = np.where(better, found, value[rows])
+            error[rows] = np.where(better, doubt, error[rows])
+            rows = failed(value, error)
     if len(rows):
         value[rows] = _from_distributions(part(rows))
         error[rows] = np.maximum(ENOUGH * value[rows], NOTHING)
@@ -103,6 +105,11 @@ def _entropy_if_independent(odds: Float64) -> Float64:
     away = np.abs(odds)
     rest = np.exp(-away)
     return np.asarray((np.log1p(rest) + np.where(rest > 0.0, away, 0.0) * rest / (1.0 + rest)).sum(-1))
+
+
+def _without_transforms(solver: Any) -> tuple[Float64, Float64]:
+    """:func:`_from_expectations` by passes without Fourier's noise, which moves all terms of large models at once."""
+    return _from_expectations(type(solver)(solver.problem, "tiled"))
 
 
 def _under_tilt(solver: Any) -> tuple[Float64, Float64]:
