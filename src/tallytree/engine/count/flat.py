@@ -192,6 +192,8 @@ def far_apart(table: Float64) -> bool:
 
 
 def _ends(table: Float64) -> Ints:
+    if table.min() > -math.inf:  # said in a tenth of the time
+        return np.zeros((0, 2), np.int64)
     possible = np.concatenate([[False], table > -math.inf, [False]])
     ends = np.flatnonzero(possible[1:] != possible[:-1]).reshape(-1, 2)
     return ends if 1 < len(ends) <= _MOST_STRETCHES else ends[:0]
