@@ -12,8 +12,9 @@ pieces, whose expectations add up without cancellation, each under a tilt of its
 at last comes the exact tree. Certified is a relative error of 1e-10.
 
 Laws, tails, quantiles and contributions of rare events, 1e-3 to 1e-16 of them expected, cost what others cost. What
-still takes the exact tree are conditional probabilities given sums that need several events where fewer than about 1e-6
-are expected: there the sum has a probability below 1e-12, and the outcomes span further powers of the expected number.
+still takes the exact tree are tails far below the smallest float64 where about 1e-16 events are expected, and
+conditional probabilities given sums that need several events where fewer than about 1e-6 are: there the sum has a
+probability below 1e-12, and the outcomes span further powers of the expected number.
 """
 
 from __future__ import annotations
