@@ -340,3 +340,14 @@ def test_the_sum_of_a_linear_model_has_a_shortfall_and_contributions():
             )
         np.testing.assert_allclose(total, shares / 0.3, atol=1e-10)
         assert mean == pytest.approx(total.sum(), rel=1e-12)
+
+
+def test_sums_of_wild_log_odds_announce_what_takes_quadratic_time(monkeypatch):
+    from tallytree.engine import ladder
+
+    monkeypatch.setattr(ladder, "_LONG", 0.1)
+    n = 1000
+    logits, weights = 1e6 * np.random.default_rng(n).normal(size=n), 1.0 + 2.0 * (np.arange(n) % 5)
+    model = tt.LinearModel(logits, weights, tt.exactly(1000).log_table(int(weights.sum())), step=1.0)
+    with pytest.warns(tt.SlowWarning, match="A weighted sum needs a pass over"):
+        assert np.isfinite(model.marginals).all()

@@ -28,8 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays import Bools, Float64, Ints
+from ..ladder import SUMMED, announce
 from ..law import log_side
 from ..log_sums import anchor, log_sum
+from ..thresholds import SHORT_PASS
 from .events import Events, tilt_of_rare, tilt_to
 from .tree import LOGS, PLAIN, WINDOWS, SumTree
 
@@ -136,7 +138,11 @@ def _exact(events: Events, f: Weight, outcomes: bool) -> Expectation:
         return Expectation(log_f[:, 0], log_p if outcomes else None)
     least = np.where(log_f > -math.inf, log_f - scale, 0.0).min(axis=1, initial=0.0)
     log_mean, found = np.full(len(log_p), -math.inf), np.full(log_p.shape, -math.inf)
-    for part, tree in _exact_trees(events, _in_range(events, least), keep=outcomes):
+    plain = _in_range(events, least)
+    if events.most > SHORT_PASS:
+        cells = [reachable(events.take([row])).sum() for row in np.flatnonzero(~plain)]
+        announce(sum(0.5 * float(some) ** 2 for some in cells), SUMMED, "A weighted sum")
+    for part, tree in _exact_trees(events, plain, keep=outcomes):
         some = log_f[part] - scale[part]
         law, with_logs = tree.root.law[:, 0], tree.numbers == LOGS
         with np.errstate(divide="ignore"):
