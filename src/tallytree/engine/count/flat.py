@@ -184,8 +184,10 @@ def stretches(table: Float64) -> list[Float64]:
     return own
 
 
-def far_apart(table: Float64) -> bool:
-    """Whether a table (D + 1,) has stretches, all of them so far apart that they are solved one by one at once."""
+def far_apart(nu: Float64, table: Float64) -> bool:
+    """Whether a table (D + 1,) has stretches so far apart, under log-odds as far, that these are solved at once."""
+    if not float(nu.max()) - float(nu.min()) > _APART:
+        return False
     ends = _ends(table)
     gaps = ends[1:, 0] - ends[:-1, 1]
     return bool(len(gaps)) and bool(gaps.min() > _FAR_STRETCHES * np.sqrt(len(table)))

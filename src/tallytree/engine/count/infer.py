@@ -166,7 +166,7 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
         lower: Rung = partial(_level_rung, quick)
         first = [lower, quick] if starts_high(rows.nu, rows.tables) else [quick, lower]
         usual = [*first, partial(_one_by_one, _by_core, [partial(in_stretches, [trees])])]
-    if single and flat.far_apart(rows.tables[0]):
+    if single and flat.far_apart(rows.nu, rows.tables[0]):
         return [*rungs, partial(in_stretches, usual)]
     return [*rungs, *usual]
 
