@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import mpmath
@@ -231,3 +232,14 @@ def test_a_heavy_weight_leaves_gaps_that_cost_nothing(monkeypatch):
     want[:1000], want[heavy:] = rest - np.logaddexp(0, nu[-1]), rest - np.logaddexp(0, -nu[-1])
     assert_log_close(table, want)
     assert sum(pairs) < 5e7  # with the gaps 1e10
+
+
+@pytest.mark.parametrize("level", config.native().levels() if config.native() else [""])
+def test_large_log_odds_cost_no_digits_of_the_ratio_of_two_counts(level):
+    """Log Z under any tilt is about 10^7, of which a double keeps 2e-9; the probabilities have closed forms."""
+    nu = np.repeat([1e5, 500.0, -1000.0], [110, 124, 97])
+    with config.using(level=level):
+        got = log_pmf(nu[None])[0]
+    want = {232: -1000 + math.log(124 * 123 / 2), 233: -500 + math.log(124), 235: -1000 + math.log(97)}
+    for count, value in want.items():
+        assert got[count] == pytest.approx(value, abs=1e-10)

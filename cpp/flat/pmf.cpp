@@ -45,6 +45,7 @@ ptrdiff_t cover(const Logits& logits, const Spectrum& s, ptrdiff_t from, double*
 constexpr ptrdiff_t kTreesAtMost = 1024;
 constexpr int kMostTrees = 6;
 constexpr double kInRange = -640;  // log of a probability that underflow cannot have reached
+constexpr double kLargestNorm = 5e5;  // nats whose rounding, some fifteen units, stays below 1e-9
 
 // All counts of a small model by direct trees under a few tilts; false if these do not reach them.
 bool log_pmf_by_trees(const Logits& logits, const FlatTotals& untilted, const LogitSummary& summary, double* out) {
@@ -55,6 +56,7 @@ bool log_pmf_by_trees(const Logits& logits, const FlatTotals& untilted, const Lo
   for (int tree = 0; tree < kMostTrees && (left > 1 || right < n - 1); tree++) {
     const bool below = left > 1;
     const double middle = 0.5 * (double)(below ? left : right + n), tilt = tree ? summary.with_mean(middle, 0).s : 0;
+    if (std::fmax(std::fabs(softplus(untilted)), std::fabs(tilt) * (double)n) > kLargestNorm) return false;
     const double norm = logits.kernels->single_pmf(logits.nu, tilt, n, scratch.get(), found.data()) - softplus(untilted);
     // P is log-concave, so what is in range is one run too.
     ptrdiff_t first = 1, last = n - 1;
