@@ -108,16 +108,17 @@ REASONS: tuple[Reason, ...] = (
         verbs=("sample",),
     ),
     Reason(
-        "posterior log-odds of a vertex are hundreds or thousands: no tile of sixteen counts holds both of its states, "
-        "and logarithms take quadratic time, announced from 3 s on; not mended",
+        "the usual difference of two inferences cancels, and the chain rule by logarithms in array code takes "
+        "quadratic time, announced from 3 s on; not mended",
         kinds=EDGES,
-        inputs=("cauchy, exactly n-1", "cauchy, exactly 1", "sd 1e6"),
+        verbs=("kl far",),
+        inputs=("cauchy",),
     ),
     Reason(
-        "the possible counts are far apart, and no one tilt serves both: logarithms take quadratic time, announced "
-        "from 3 s on; not mended",
+        "transforms under a few tilts, none of which can certify an answer, and then a pass with an exponent for every "
+        "count, which grows about as D^1.3",
         kinds=EDGES,
-        inputs=("1 or n-2",),
+        inputs=("cauchy", "sd 1e6", "1 or n-2"),
     ),
 )
 UNKNOWN = "not looked into"

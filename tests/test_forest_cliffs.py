@@ -266,6 +266,15 @@ def test_work_in_quadratic_time_is_announced(monkeypatch):
         chain.hessian_vector_product(np.ones((n, 2)))
 
 
+@native_only
+def test_an_exponent_for_every_count_is_announced_where_it_takes_long(monkeypatch):
+    monkeypatch.setattr(ladder, "ROWS", 1.0)
+    n, rng = 3000, np.random.default_rng(11)
+    model = path(1e4 * rng.normal(size=n), rng.normal(size=(n - 1, 2, 2)), tt.exactly(n // 3))
+    with pytest.warns(tt.SlowWarning, match="pairs of counts"):
+        model.marginals  # noqa: B018
+
+
 # -- entropies ---------------------------------------------------------------------------------------------------
 
 

@@ -213,7 +213,7 @@ class Tilter:
 SMALL = 256  # up to this size logarithms take no longer than a search for tilts
 LONG = 2048  # up to this size direct sums take no longer than transforms, and a search for tilts as long as they do
 LOGS = 5e-9  # seconds per pair of counts of a pass in logarithms, measured on paths of 10^4
-ROWS = 5e-10  # the same with an exponent for every count
+ROWS = 1e-9  # the same with an exponent for every count, of those that can matter
 _ROUNDS = 3
 _LITTLE = 3.0  # times the rounding that every rung has: the next one would gain no more, and takes longer
 _COUNT_ERROR = 1e-210  # of the probability of a count; above 1e-200 it is relatively accurate
@@ -285,10 +285,15 @@ def _untilted(kind: type[Direct]) -> Rung:
 
 def _certain(problem: ForestProblem) -> Answer:
     """The last rung."""
+    return _long(problem, np.zeros((len(problem), problem.program.set_node.size)))
+
+
+def _long(problem: ForestProblem, tilts: Float64) -> Answer:
+    """By the arithmetic that no range is too much for; announced where it takes long."""
     compiled = native.present()
     pairs = pairs_of_possible_counts(problem) if compiled else pairs_of_counts(problem)
     announce(pairs, ROWS if compiled else LOGS, "Inference with edges")
-    return _untilted(_entrywise())(problem)
+    return run(problem, tilts, _entrywise())
 
 
 def pairs_of_counts(problem: ForestProblem) -> float:
@@ -322,7 +327,7 @@ class _UnderTilts:
         return self._tilter.first()
 
     def entrywise(self, problem: ForestProblem) -> Answer:
-        return run(problem, self._tilts[problem.rows], _entrywise())
+        return _long(problem, self._tilts[problem.rows])
 
     def by_fourier(self, problem: ForestProblem) -> Answer:
         """FFT passes under better and better tilts, at most a few rounds."""
