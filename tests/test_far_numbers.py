@@ -260,3 +260,27 @@ def test_masks_begin_at_one_number_in_every_model():
 def test_a_table_below_all_masks_allows_nothing():
     with pytest.raises(tt.InfeasibleError):
         _ = tt.CountModel(np.zeros(2), np.full(3, -1e20)).marginals
+
+
+@pytest.mark.parametrize("weights", [None, (23, 29, 0, -5), (2.3, 2.9, 0.7, -0.5)])
+@pytest.mark.parametrize("mask", [*MASKS, 1e20])
+def test_masked_events_are_as_certain_as_infinite_ones(mask, weights):
+    """Beside a log-probability of -1e20 the 800 nats of another event were lost in every sum."""
+    certain = np.inf if mask > 0 else -np.inf
+    masked, sure = (
+        tt.PoissonBinomial(logits=[800.0, x, 0.0, -0.3], weights=weights) for x in (mask, certain)
+    )
+    assert masked.support() == sure.support()
+    np.testing.assert_array_equal(masked.logpmf(sure.values), sure.logpmf(sure.values))
+    np.testing.assert_array_equal(masked.ppf([0.01, 0.5, 1.0]), sure.ppf([0.01, 0.5, 1.0]))
+    low = sure.ppf(0.7)
+    np.testing.assert_array_equal(masked.given(low=low).marginals, sure.given(low=low).marginals)
+
+
+def test_masked_outcomes_of_events_are_impossible():
+    weights = [[3, 7], [2, 9]]
+    masked, without = (
+        tt.PoissonBinomial(logits=[[800.0, x], [x, 0.0]], weights=weights) for x in (-1e20, -np.inf)
+    )
+    assert masked.support() == without.support() == (0, 12)
+    np.testing.assert_array_equal(masked.logpmf(without.values), without.logpmf(without.values))

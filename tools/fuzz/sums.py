@@ -120,10 +120,10 @@ class Law:
     """Probabilities of every sum, and both tails, in extended precision."""
 
     def __init__(self, truth: Truth, sums: np.ndarray) -> None:
-        possible = ~np.isneginf(truth.logs.small)
-        self.low, self.high = int(sums[possible].min()), int(sums[possible].max())
         self.k = np.arange(int(sums.min()) - 2, int(sums.max()) + 3)
         self.log_pmf = self._logs(truth, sums[None] == self.k[:, None])
+        possible = self.k[self.log_pmf > -1e12]  # what only a mask allows is impossible
+        self.low, self.high = int(possible[0]), int(possible[-1])
         self.log_cdf = self._logs(truth, sums[None] <= self.k[:, None])
         self.log_sf = self._logs(truth, sums[None] > self.k[:, None])
         probs, x = truth.probs, sums.astype(REAL)

@@ -32,6 +32,7 @@ from tallytree.engine.pmf.events import (
     shared_between_cells,
     slack,
     to_lattice,
+    without_masks,
 )  # fmt: skip
 from tallytree.engine.pmf.log_pmf import MOST, SHORTEST, direct_log_pmf, log_pmf, log_probabilities
 from tallytree.engine.pmf.sums import SumLaw, Weight, expectation, log_table
@@ -274,7 +275,7 @@ class PoissonBinomial(BoundedRisk):
             return log_outcomes(self._nu.reshape(rows))
         kind, given = self._given
         log_p = outcome_probs(given) if kind == "probs" else outcome_logits(given)
-        return log_p.reshape(*rows, -1)
+        return without_masks(log_p.reshape(*rows, -1))
 
     @cached
     def _events(self) -> Events:

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...arrays import Bools, Float64, Ints, States
 from ..log_sums import log_sum, softplus
+from ..masks import MASK
 from ..tilt import tilt_towards
 
 _STEPS = 100  # of the search for a tilt; Newton's method takes about eight
@@ -129,7 +130,12 @@ def to_lattice(values: Ints, step: float | None = None) -> tuple[Ints, Lattice]:
 
 def log_outcomes(nu: Float64) -> Float64:
     """Log-probabilities (..., 2) of 0 and 1, from log-odds."""
-    return np.stack([-softplus(nu), -softplus(-nu)], axis=-1)
+    return without_masks(np.stack([-softplus(nu), -softplus(-nu)], axis=-1))
+
+
+def without_masks(log_p: Float64) -> Float64:
+    """Log-probabilities of outcomes; -inf for those that a mask makes impossible."""
+    return np.where(log_p < -MASK, -math.inf, log_p)
 
 
 def shared_between_cells(log_p: Float64, weights: Float64, step: float) -> tuple[Float64, Ints, Ints]:
