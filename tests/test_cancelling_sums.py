@@ -121,3 +121,11 @@ def test_the_mode_of_large_log_odds_has_the_probability_of_its_variables():
 def test_the_mode_of_no_models_with_edges_is_empty():
     model = tt.CountModel(np.zeros((0, 2)), edges=tt.Forest([(0, 1)], np.zeros((0, 1, 2, 2))))
     assert model.mode().shape == (0, 2)
+
+
+def test_what_forced_variables_add_cancels_exactly_too():
+    """Both groups force all of their variables; one part of the sum is a constant, and was rounded by itself."""
+    theta = np.array([-1105491.5386564387, 342069.6577166504, 763421.8809397884])
+    model = tt.CountModel(theta, [tt.Group(range(1), tt.exactly(1)), tt.Group(None, tt.between(2, 3))])
+    assert math.fsum(theta) != 0.0
+    assert model.log_partition == pytest.approx(math.fsum(theta), abs=1e-15)

@@ -454,7 +454,8 @@ def without_cancellation(
         return np.asarray(total), doubt
     with np.errstate(all="ignore"):
         values = ForestValues(without_edges(program, problem.nu[rows], problem.full_tables[rows]), Wide())
-        total[rows] = values.upward() + np.broadcast_to(constant, total.shape)[rows]
+        values.upward()
+        total[rows] = values.log_z(np.broadcast_to(constant, total.shape)[rows, None])
     # Every mantissa is rounded when it is multiplied, and tables were when they were added to others.
     doubt[rows] = _ROUNDED * (program.n_leaves + problem.folded)
     return np.asarray(total), doubt
