@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from helpers import model_of
 from oracle import enumerate_model, log_space_tree
 from strategies import random_case, ward_tree_case
 from tallytree import config
+from tallytree.engine.count import characteristic
 
 FLAT = ["chain", "characteristic"]
 ANY = ["tree", "fft-tree", "log-tree"]
@@ -212,3 +214,20 @@ def test_the_characteristic_function_serves_models_of_any_variance(n):
             assert abs(model.log_partition - truth.log_partition) <= 1e-10 * (1.0 + abs(truth.log_partition))
     with pytest.raises(tt.InfeasibleError):
         _ = tt.CountModel(np.full(n, -np.inf), tt.exactly(n), method="characteristic").marginals
+
+
+def test_a_million_variables_without_a_compiler_are_solved_by_a_few_frequencies():
+    """The rounding of a log Z of 4e5 is no reason to give a certificate up: the tree that followed took minutes."""
+    n, k, x = 1 << 20, 1 << 17, 0.75
+    logits = np.full(n, x)
+    logits[: n // 3], logits[-1] = -np.inf, np.inf
+    free = n - n // 3 - 1
+    with mpmath.workdps(40):
+        ways = mpmath.loggamma(free + 1) - mpmath.loggamma(k) - mpmath.loggamma(free - k + 2)
+        right = ways + x * (k - 1)
+    nothing = np.where(np.arange(n + 1) == k, 0.0, -np.inf)
+    found = characteristic.solve_batch(logits[None], nothing[None])
+    base = free * mpmath.log1p(mpmath.exp(x))
+    assert found.bound[0] < 1e-9
+    assert abs(found.log_mean[0] - float(right - base)) < 1e-14 * abs(float(right - base)) + 1e-9
+    assert np.abs((x + found.messages[0, n // 3 : -1]) - np.log((k - 1) / (free - k + 1))).max() < 1e-9

@@ -106,6 +106,7 @@ ERROR_PER_AMP = 1e-13
 MAX_AMP = 1e3
 # Of log-odds, relative to the direction: a quarter of it is what a deviation of 1/2 is promised
 _TANGENT_ERROR = 2e-10
+_OF_ITS_SIZE = 64.0 * UNIT_ROUNDOFF  # the rounding of log Z that is no part of its bound
 _BUDGET = 56.0  # nats: mass outside the window and frequencies beyond the band are below e^-56
 _NEGLIGIBLE = 32.0  # nats below the answer at which what the window leaves out does not count
 _MAX_SUMS = 300
@@ -382,10 +383,11 @@ def combine(nu: Float64, pieces: list[Piece] | None) -> tuple[float, Any, float]
     top = max(piece.log_mean for piece in pieces)
     weights = [math.exp(piece.log_mean - top) for piece in pieces]
     log_mean = top + math.log(sum(weights))
-    bound = ERROR_PER_AMP * (1.0 + amp) + 2.0 * max(piece.rounding for piece in pieces)
+    bound, rounding = ERROR_PER_AMP * (1.0 + amp), max(piece.rounding for piece in pieces)
     messages = [piece.tilt + np.log(_evaluate(nu, piece)) for piece in pieces]
-    if len(pieces) == 1:
-        return log_mean, messages[0], bound
+    if len(pieces) == 1:  # messages know nothing of log_mean, nor any other method a better one
+        return log_mean, messages[0], bound + max(rounding - _OF_ITS_SIZE * abs(log_mean), 0.0)
+    bound += 2.0 * rounding
     # Shares of the segments in the state that a variable prefers by itself, and in the other one times e^|nu|: large
     # log-odds are in both and never cancel. Messages say the same, seen from there.
     sign = np.where(nu > 0.0, 1.0, -1.0)
