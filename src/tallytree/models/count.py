@@ -45,9 +45,9 @@ class CountModel(Configurations, SecondOrder, Information):
         Pairwise tables on the edges of a forest, ``prod_(i,j) t_ij(y_i, y_j)`` in the weight of a configuration. Groups
         must then fit the edges; see :class:`~tallytree.Forest`.
     method : str
-        ``"auto"`` picks by size and structure and always meets the accuracy below. For study: ``"chain"``,
-        ``"characteristic"``, ``"mixture"`` (one potential), ``"tree"``, ``"fft-tree"``, ``"tiled"``,
-        ``"log-tree"`` (any groups).
+        ``"auto"`` picks by size and structure and always meets the accuracy below. For study: ``"chain"`` (compiled
+        engine; in array code a tree), ``"characteristic"``, ``"mixture"`` (one potential), ``"tree"``, ``"fft-tree"``,
+        ``"tiled"``, ``"log-tree"`` (any groups).
 
     Raises
     ------

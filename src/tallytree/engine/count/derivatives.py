@@ -25,13 +25,13 @@ from ...structure.nested.count_tree import CountTree
 from ...structure.nested.tree import TreeProgram
 from .. import native, thresholds
 from ..answer import Answer, Derivatives, posterior
+from ..forest.tangent import Direction, log_derivatives, sums_over_sets, weighed
 from ..ladder import TANGENT, climb
-from ..problem import Models, Problem, Rows
+from ..problem import Models, Problem, Rows, without_edges
 from . import infer, retilt, star
 from .characteristic import flat_tangent
 from .flat import SHARE, certain, core_of, heaviest, stretches
 from .infer import gathered, parts_of, put
-from .tree_pass import tangent_pass
 
 LEFT_OUT = 1e-17  # e^-39; windows leave out e^-42 on each side
 # Array code: above this many variables a flat model is differentiated by its characteristic function
@@ -409,21 +409,22 @@ def _array_nested(program: TreeProgram, batch: _Batch) -> _Part:
     nu, tables, v, h, counts = batch.nu, batch.tables, batch.v, batch.h, batch.counts
     models, total = len(nu), tables.shape[1]
     rows = np.broadcast_to(tables, (models, total))
-    schedule = infer.schedule_for(program, tables)
+    problem = without_edges(program, nu, rows)
     odds = _odds(program, nu, tables)
+    on, off = expit(odds), expit(-odds)
     moved = np.zeros((len(v) if counts else 0, models, total))
     probs = np.zeros((0, total))
     if counts:
         probs = _normalised(infer.program_log_beliefs(program, nu, tables), program)
-    marginals = np.empty(v.shape)
-    still = np.zeros((models, total))
+    marginals, edge = np.empty(v.shape), np.zeros((models, 0, 2, 2))
     for r in range(len(v)):
-        with np.errstate(all="ignore"):
-            pushed = still if h is None else np.where(rows == -math.inf, 0.0, h[r])
-            change, moving = tangent_pass(schedule, nu, rows, v[r], pushed)
-        marginals[r] = _moved(odds, change)
+        pushed = np.zeros((models, total)) if h is None else np.where(rows == -math.inf, 0.0, h[r])
+        # Ratios are of the size of what they mean if a variable by itself has none on the average.
+        leaf = np.stack([-on * v[r], off * v[r]], axis=-1)
+        change = log_derivatives(problem, Direction(leaf, edge, pushed))
+        marginals[r] = _moved(odds, change.leaf[..., 1] - change.leaf[..., 0])
         if counts:
-            moved[r] = np.where(probs > 0.0, probs * moving, 0.0)
+            moved[r] = weighed(probs, change.tables, partial(sums_over_sets, program.set_offset))
     return _Part(marginals, probs, moved, np.zeros(models))
 
 

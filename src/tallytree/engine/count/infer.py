@@ -274,7 +274,6 @@ def flat_answer(nu: Float64, tables: Float64) -> Answer:
 
 
 def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bool) -> Answer:
-    n = rows.nu.shape[1]
     if method == "auto":
         return climb(_flat_rungs(rows, terms, cavities), rows)
     if method == "mixture":
@@ -284,14 +283,14 @@ def _flat(rows: Rows | Problem, terms: Mixture | None, method: str, cavities: bo
                 "modulo, geometric or exponential_mixture. Use 'auto'."
             )
         return _insist(flat.by_mixture(rows.nu, *terms), method)
-    if method == "chain":
-        rungs: list[Rung] = [lambda r: flat.by_chain(r.nu, r.full_tables)]
-        if native.present():
-            rungs.insert(0, lambda r: native.chain(r.nu, r.tables))
-        return _insist(climb(rungs, rows), method)
     if method == "characteristic":
         return _insist(characteristic.solve_batch(rows.nu, rows.full_tables), method)
-    return _nested(CountTree.flat(n).program, rows, method, cavities)
+    program = CountTree.flat(rows.nu.shape[1]).program
+    if method == "chain":
+        if native.present():
+            return climb([lambda r: native.chain(r.nu, r.tables), _last_rung(program)], rows)
+        method = "tree"  # array code has no chain
+    return _nested(program, rows, method, cavities)
 
 
 def _insist(found: Answer, method: str) -> Answer:

@@ -14,7 +14,6 @@ the first three have length one and rows are nodes times models.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_expit
@@ -22,7 +21,7 @@ from scipy.special import expit, log_expit
 from ...arrays import Float64, Ints
 from ...structure.nested.schedule import DownStep, Schedule
 from ..answer import Answer
-from ..arithmetic import UNIT_ROUNDOFF, Carried, Direct, Fourier
+from ..arithmetic import UNIT_ROUNDOFF, Direct, Fourier
 from ..forest.certificate import log_odds
 
 _TINY = 1e-300  # anything smaller may have been lost to underflow
@@ -36,13 +35,6 @@ def resized(values: Float64, width: int, zero: complex) -> Float64:
         return values[..., :width, :]
     padding = np.full((*values.shape[:-2], missing, values.shape[-1]), zero, values.dtype)
     return np.concatenate([values, padding], axis=-2)
-
-
-def leaf_values(arithmetic: Direct, nu: Float64) -> Float64:
-    """Probabilities of off and on, (2, ...), as numbers of the arithmetic."""
-    if arithmetic.keep:
-        return np.stack([expit(-nu), expit(nu)])
-    return arithmetic.enter(np.stack([log_expit(-nu), log_expit(nu)]))
 
 
 class TreePass:
@@ -73,10 +65,6 @@ class TreePass:
         """Numbers of all rows by node and model."""
         return values.reshape(-1, self.batch)
 
-    def leaves(self) -> Float64:
-        """Numbers (2, D, B)."""
-        return leaf_values(self.arithmetic, self.nu.T)
-
     def _weighed(self, message: Float64, cells: Ints) -> tuple[Float64, Float64]:
         """Messages times the tables of their nodes relative to the largest entries, and these, by row."""
         log_f = self.numbers(self.tables, cells)
@@ -85,11 +73,7 @@ class TreePass:
         if self.underflows:
             lowest = np.where(log_f > -math.inf, log_f, safe).min(axis=3)[0, 0, 0]
             self._see(np.where(top > -math.inf, lowest - safe, 0.0), message)
-        return self.arithmetic.times(message, self._table_values(log_f - safe, cells)), safe
-
-    def _table_values(self, log_values: Float64, cells: Ints) -> Float64:
-        """Log-values as numbers of the arithmetic."""
-        return self.arithmetic.enter(log_values)
+        return self.arithmetic.times(message, self.arithmetic.enter(log_f - safe)), safe
 
     def _see(self, log_factor: Float64 | float, *messages: Float64) -> None:
         """Note the logarithm of the smallest product of positive numbers that may have been made."""
@@ -108,7 +92,10 @@ class TreePass:
     def upward(self) -> Float64:
         """Messages of all nodes; returns log E[product of potentials], (B,)."""
         ar, schedule = self.arithmetic, self.schedule
-        leaves = self.leaves()
+        if self.underflows:
+            leaves = np.stack([expit(-self.nu.T), expit(self.nu.T)])  # (2, D, B)
+        else:
+            leaves = ar.enter(np.stack([log_expit(-self.nu.T), log_expit(self.nu.T)]))
         self.up = np.full((schedule.up_length, self.batch), ar.zero, leaves.dtype)
         self.up[1 : 1 + 2 * self.n] = leaves.swapaxes(0, 1).reshape(2 * self.n, self.batch)
         rank = 0
@@ -161,7 +148,7 @@ class TreePass:
         ar, count = self.arithmetic, len(step.nodes)
         together = ar.total(ar.times(self.numbers(self.up, step.own_cells), message), 3)[0, 0, 0]
         log_scale = ar.log(together)
-        message = self._scaled(message, np.where(np.isfinite(log_scale), log_scale, 0.0), together)
+        message = ar.scale(message, np.where(np.isfinite(log_scale), log_scale, 0.0))
         self._put(self.down, step.start, message)
         heavy, _ = self._weighed(message, step.table)
         self._put(self.weighted, step.start, heavy)
@@ -172,14 +159,6 @@ class TreePass:
             inherited = self.path_error[step.parent_rank]
             self.path_error[step.down_rank : step.down_rank + count] = inherited + self._models(fresh)
         self._measure(message)
-
-    def _scaled(self, message: Float64, log_scale: Float64, together: Float64) -> Float64:
-        """A message less a log-scale; `together` is <up, down> as a number of the arithmetic."""
-        return self.arithmetic.scale(message, log_scale)
-
-    def beliefs(self) -> tuple[Float64, Float64]:
-        """Numbers of every count of every set from below and from above, (T, B) each."""
-        return self.up[self.schedule.set_up], self.down[self.schedule.set_down]
 
 
 def sum_product(
@@ -197,7 +176,7 @@ def sum_product(
 
     log_beliefs = None
     if beliefs:
-        u, d = map(arithmetic.log, passes.beliefs())
+        u, d = arithmetic.log(passes.up[schedule.set_up]), arithmetic.log(passes.down[schedule.set_down])
         log_beliefs = np.where((u == -math.inf) | (d == -math.inf), -math.inf, u + d).T
 
     # An error e in <up, down> = 1 moves a probability P by at most e, hence its odds by e / min(P, 1 - P).
@@ -212,58 +191,3 @@ def sum_product(
     sound = np.isfinite(bound) & ~np.isnan(messages).any(axis=1)
     bound = np.where(impossible & (not passes.underflows), 0.0, np.where(sound, bound, math.inf))
     return Answer(log_mean, np.ascontiguousarray(messages), log_beliefs, bound)
-
-
-class _TangentPass(TreePass):
-    """Both passes along a direction of the log-odds, (B, D), and of the tables, (B, T).
-
-    Every message u carries, next to its values, the ratio t = u' / u of its derivative along the direction, entry by
-    entry. A merge turns ratios into weighted means,
-
-        t_c(k) = sum_i a(i) b(k - i) (t_a(i) + t_b(k - i)) / c(k),
-
-    a table adds the direction's entry to t, and scales are constants. Ratios never overflow where values do. At the
-    leaves ``t = (-p v, (1 - p) v)``, the derivative of a normalised Bernoulli law, so ratios stay centred. A number and
-    its ratio are the parts ``log u + i t`` of a complex number.
-    """
-
-    def __init__(
-        self,
-        schedule: Schedule,
-        nu: Float64,
-        tables: Float64,
-        nu_direction: Float64,
-        table_direction: Float64,
-    ) -> None:
-        super().__init__(schedule, Carried(), nu, tables)
-        self.direction = np.where(np.isfinite(nu), nu_direction, 0.0).T
-        # The constants behind the tables do not move.
-        self.pushed = np.concatenate([table_direction, np.zeros((self.batch, 2))], axis=1).T
-
-    def leaves(self) -> Any:
-        log_p = super().leaves()
-        p = np.exp(log_p.real)
-        return log_p + 1j * np.stack([-p[1] * self.direction, p[0] * self.direction])
-
-    def _table_values(self, log_values: Float64, cells: Ints) -> Any:
-        return log_values + 1j * self.numbers(self.pushed, cells)
-
-    def _scaled(self, message: Any, log_scale: Float64, together: Any) -> Any:
-        """Ratios too: the mean of those of ``up down`` becomes 0."""
-        return super()._scaled(message, log_scale, together) - 1j * together.imag
-
-
-def tangent_pass(
-    schedule: Schedule, nu: Float64, tables: Float64, nu_direction: Float64, table_direction: Float64
-) -> tuple[Float64, Float64]:
-    """D posterior log-odds (B, D), with the direction's own entry, and d log P(count) of every set, packed (B, T).
-
-    The latter is 0 where the count is impossible.
-    """
-    passes = _TangentPass(schedule, nu, tables, nu_direction, table_direction)
-    passes.upward()
-    passes.downward()
-    slopes = passes.down[schedule.leaf_down].imag
-    u, d = passes.beliefs()
-    moved = np.where((u.real > -np.inf) & (d.real > -np.inf), u.imag + d.imag, 0.0)
-    return nu_direction + (slopes[:, 1] - slopes[:, 0]).T, moved.T

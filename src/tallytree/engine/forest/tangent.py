@@ -84,15 +84,19 @@ def directional_derivatives(problem: ForestProblem, answer: Answer, direction: D
     """
     announce(pairs_of_counts(problem), TANGENT, "A derivative")
     means = _expectations(problem, answer)
-    sums: tuple[Sums, ...] = (_sums_over((2,)), _sums_over((2, 3)), partial(_sums_over_sets, problem.offset))
+    sums: tuple[Sums, ...] = (_sums_over((2,)), _sums_over((2, 3)), partial(sums_over_sets, problem.offset))
     tables = problem.log_leaf, problem.log_edge, problem.tables
     centred = Direction(*map(_centred, direction, means, tables, sums))
+    return Direction(*map(weighed, means, log_derivatives(problem, centred), sums))
+
+
+def log_derivatives(problem: ForestProblem, direction: Direction) -> Direction:
+    """D log P(state), d log P(pair of states) and d log P(count), up to constants, along a finite direction."""
     with np.errstate(all="ignore"):
-        found = _TangentPass(problem, centred)
+        found = _TangentPass(problem, direction)
         found.upward()
         found.downward()
-    moved = found.moved._replace(leaf=found.moved.leaf + centred.leaf)
-    return Direction(*map(_weighed, means, moved, sums))
+    return found.moved._replace(leaf=found.moved.leaf + direction.leaf)
 
 
 def _expectations(problem: ForestProblem, answer: Answer) -> Direction:
@@ -119,7 +123,7 @@ def _sums_over(axes: tuple[int, ...]) -> Sums:
     return lambda terms: np.asarray(terms.sum(axis=axes, keepdims=True))
 
 
-def _sums_over_sets(offset: Ints, terms: Float64) -> Float64:
+def sums_over_sets(offset: Ints, terms: Float64) -> Float64:
     if len(offset) < 2:
         return np.zeros_like(terms)
     return np.repeat(np.add.reduceat(terms, offset[:-1], axis=1), np.diff(offset), axis=1)
@@ -132,10 +136,10 @@ def _centred(move: Float64, probs: Float64, log_values: Float64, sums: Sums) -> 
 
 def centred_tables(move: Float64, probs: Float64, tables: Float64, offset: Ints) -> Float64:
     """A direction of the tables, (B, T), less its mean over every set; 0 at impossible counts."""
-    return _centred(move, probs, tables, partial(_sums_over_sets, offset))
+    return _centred(move, probs, tables, partial(sums_over_sets, offset))
 
 
-def _weighed(probs: Float64, change: Float64, sums: Sums) -> Float64:
+def weighed(probs: Float64, change: Float64, sums: Sums) -> Float64:
     """D p from d log p up to a constant."""
     seen = np.where(probs > 0.0, change, 0.0)
     return np.asarray(probs * (seen - sums(probs * seen)))
