@@ -313,3 +313,32 @@ def test_what_a_tile_of_counts_cannot_hold_is_not_certain_to_be_impossible(engin
         np.testing.assert_array_equal(model.count_log_probs(0), [-INF, -INF, -INF, -INF, 0.0])
         assert model.log_partition == -700.0
         assert model.entropy == pytest.approx(0.0, abs=1e-10)
+
+
+@pytest.mark.parametrize("engine", ["native", "array"])
+@pytest.mark.parametrize("n", [6, 61, 400])
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+def test_sets_that_contradict_one_another_are_refused(n, scale, engine):
+    """Each set is possible, all of them are not: the compiled pass once wrote in front of its rows."""
+    rng, half = np.random.default_rng(n), n // 2
+    logits, pairs = rng.normal(size=n) * scale, [(i, i + 1) for i in range(n - 1)]
+    blocks = [
+        tt.Group(range(n), tt.at_most(half)),
+        tt.Group(range(half), tt.exactly(half)),
+        tt.Group(range(half, n), tt.exactly(n - half)),
+    ]
+    tables = rng.normal(size=(n - 1, 2, 2))
+    nothing = tt.Group(range(half), np.full(half + 1, -np.inf))
+    with config.using(engine=engine):
+        for groups in (blocks, [nothing], [nothing, blocks[2]]):
+            model = tt.CountModel(logits, groups, edges=tt.Forest(pairs, tables))
+            chain = tt.ChainModel(np.stack([np.zeros(n), logits], 1), tables, groups)
+            for ask in (
+                lambda m: m.log_partition,
+                lambda m: m.marginals,
+                lambda m: m.mode(),
+                lambda m: m.sample(2),
+            ):
+                for impossible in (model, chain):
+                    with pytest.raises(tt.InfeasibleError):
+                        ask(impossible)

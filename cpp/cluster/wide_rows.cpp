@@ -160,7 +160,8 @@ void product_up(ClusterItem& item, ClusterWorker& w, int node) {
   const Terms terms = terms_of(item, w.scratch, node);
   const int states = states_of(item.program->kind[node], item.states), start = x.lo + b.lo;
   const Interval window = item.windows[node];
-  const int first = max(window.lo - start, 0), last = min(window.hi - start, x.width + b.width - 2);
+  // Sets that contradict one another may leave no count: one stays, which a table excludes.
+  const int most = x.width + b.width - 2, first = min(max(window.lo - start, 0), most), last = min(max(window.hi - start, first), most);
   const Rows rows = zero_rows(w.scratch, states, last - first + 1), one = zero_rows(w.scratch, 1, rows.width);
   double* room = arena_take(w.scratch.arena, (size_t)wide_room(x.width, b.width));
   for (int i = 0; i < terms.count; i++) {
