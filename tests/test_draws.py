@@ -19,6 +19,7 @@ from helpers import model_of
 from oracle_enumeration import enumerate_model
 from strategies import nested_models, random_case
 from tallytree import config
+from tallytree.engine import thresholds
 from tallytree.engine.law import log_convolve
 from tallytree.structure.nested.blocks import BLOCK, cut
 
@@ -132,6 +133,8 @@ def large_models():
     )
     yield "spiky", tt.CountModel(rng.normal(0, 1, n), 100.0 * rng.normal(size=n + 1))
     yield "wild logits", tt.CountModel(rng.normal(0, 100, n), rng.normal(0, 20, n + 1))
+    fixed = np.repeat([INF, -INF, 0.0], [300, 500, n - 800]) + rng.normal(0, 1, n)
+    yield "fixed variables", tt.CountModel(fixed, np.where(k % 7 == 3, -(((k - 2400) / 20) ** 2), -INF))
     groups = [tt.Group(range(i, i + 25), rng.normal(0, 1, 26)) for i in range(0, 1000, 25)]
     groups += [tt.Group(range(0, 500), tt.parity("odd")), tt.Group(range(1000), tt.gaussian(400.0, 8.0))]
     yield "nested", tt.CountModel(rng.normal(0, 1, 1200), groups)
@@ -140,10 +143,12 @@ def large_models():
 LARGE = dict(large_models())
 
 
+@pytest.mark.parametrize("windows_from", [4096, 1 << 14])
 @pytest.mark.parametrize("name", LARGE)
 @pytest.mark.parametrize("engine_name", ENGINES[:2])
-def test_large_models_have_the_right_marginals_and_counts(name, engine_name, monkeypatch):
+def test_large_models_have_the_right_marginals_and_counts(name, engine_name, windows_from, monkeypatch):
     use(monkeypatch, engine_name)
+    monkeypatch.setattr(thresholds, "LONG_DRAWS", windows_from)
     model = LARGE[name].replace()  # nothing cached from another engine
     y = model.sample(1000, rng=17)
     assert_marginals_fit(y, model)
@@ -241,6 +246,7 @@ def many_models():
 def test_the_same_seed_gives_the_same_samples_whatever_the_threads_and_the_level(size, monkeypatch):
     for model in many_models():
         seen = set()
+        monkeypatch.setattr(thresholds, "LONG_DRAWS", 4096)
         for level in LEVELS or ["array"]:
             use(monkeypatch, level)
             for threads in ("1", "2", "3"):
