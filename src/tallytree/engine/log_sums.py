@@ -16,7 +16,7 @@ _FEW = 512  # terms that are quicker one by one
 def accurate_sum(*parts: Float64) -> Float64:
     """Sums over the last axes of all parts; those in which large numbers cancel carry their rounding errors along."""
     total = np.asarray(sum((x.sum(-1) for x in parts[1:]), parts[0].sum(-1)))
-    squares = sum(np.vdot(x, x) * x.shape[-1] for x in parts) * len(parts)
+    squares = sum(float(np.einsum("...i,...i->...", x, x).sum()) * x.shape[-1] for x in parts) * len(parts)
     if squares <= (1e-13 / _ROUNDED) ** 2:  # the usual case, kept short
         return total
     values = parts[0]

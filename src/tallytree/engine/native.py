@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from .. import config
 from ..arrays import Float64, Ints
 from ..memo import once
 from ..structure.nested.tree import TreeProgram
-from .answer import Answer
+from .answer import Answer, posterior
 from .problem import ForestProblem, Problem, Rows
 from .thresholds import MIXTURE_TERMS
 
@@ -49,7 +50,9 @@ def softplus_sums(nu: Float64) -> Float64:
 
 
 def posterior_marginals(nu: Float64, messages: Float64) -> Float64:
-    """P(y = 1) from log-odds and messages."""
+    """P(y = 1) from log-odds and messages, also without the compiled engine."""
+    if not present():
+        return np.asarray(expit(posterior(nu, messages)))
     return np.asarray(_call("posterior_marginals", nu, messages))
 
 

@@ -165,7 +165,7 @@ def poisson(xp: Any, c: Any, n: int, mean: Any, log_mean: Any = None) -> Any:
 
 def all_or_none(xp: Any, c: Any, n: int, strength: Any, truncation: Any = None) -> Any:
     if truncation is None:
-        return xp.where((c == 0.0) | (c == n), 0.0 * c, -strength)
+        return xp.where((c == 0.0) | (c == n), 0.0 if xp is np else 0.0 * c, -strength)
     share = xp.where(2.0 * c < n, c, n - c) / truncation
     return xp.where(share > 0.0, -strength * xp.where(share < 1.0, share, 1.0), 0.0)
 

@@ -30,7 +30,7 @@ from ..ladder import TANGENT, climb
 from ..problem import Models, Problem, Rows, without_edges
 from . import infer, retilt, star
 from .characteristic import flat_tangent
-from .flat import SHARE, certain, core_of, heaviest, stretches
+from .flat import SHARE, certain, core_of, heaviest, stretches, within
 from .infer import gathered, parts_of, put
 
 LEFT_OUT = 1e-17  # e^-39; windows leave out e^-42 on each side
@@ -312,18 +312,18 @@ def _by_modes(program: TreeProgram, one: _Batch) -> _Part:
     A covariance is the mean of those of the places and the covariance of their means.
     """
     whole = _cut(program, one)
-    apart: list[Float64] = []
+    apart: list[tuple[int, int]] = []
     if whole.part.bound[0] == math.inf and retilt.serves(program):
         cells = retilt.outermost_cells(program)
         apart = stretches(whole.batch.tables[0, cells])
-    if not apart:
+    if len(apart) < 2:
         return whole.surer(program).part
     found, shares = [], []
     for place in apart:
-        inside, tables = place > -math.inf, one.tables.copy()
-        tables[:, cells] = np.where(inside, tables[:, cells], -math.inf)
+        tables = one.tables.copy()
+        tables[:, cells] = [within(row, *place) for row in tables[:, cells]]
         found.append(_cut(program, replace(one, tables=tables)).surer(program))
-        shares.append(whole.probs[cells][inside].sum())
+        shares.append(whole.probs[cells][slice(*place)].sum())
     return _mixture(one, np.array(shares) / np.sum(shares), found)
 
 

@@ -91,12 +91,20 @@ _FAR_STRETCHES = 4.0
 _OUTWEIGHED = 64.0  # nats by which one stretch outweighs another for good
 
 
-def stretches(table: Float64) -> list[Float64]:
-    """The table (D + 1,) of every stretch of possible counts; nothing where there is one, or there are many."""
-    ends = _ends(table)
-    own = [np.full(table.shape, -math.inf) for _ in ends]
-    for part, (start, stop) in zip(own, ends.tolist()):
-        part[start:stop] = table[start:stop]
+def stretches(table: Float64) -> list[tuple[int, int]]:
+    """Where the stretches of possible counts of a table (D + 1,) start and stop; all is one where there are many."""
+    whole = [(0, len(table))]
+    if table.min() > -math.inf:  # said in a tenth of the time
+        return whole
+    possible = np.concatenate([[False], table > -math.inf, [False]])
+    ends = np.flatnonzero(possible[1:] != possible[:-1]).reshape(-1, 2).tolist()
+    return [(start, stop) for start, stop in ends] if 0 < len(ends) <= _MOST_STRETCHES else whole
+
+
+def within(table: Float64, start: int, stop: int) -> Float64:
+    """The table with these counts alone."""
+    own = np.full(table.shape, -math.inf)
+    own[start:stop] = table[start:stop]
     return own
 
 
@@ -104,17 +112,9 @@ def far_apart(nu: Float64, table: Float64) -> bool:
     """Whether a table (D + 1,) has stretches so far apart, under log-odds as far, that these are solved at once."""
     if not float(nu.max()) - float(nu.min()) > _APART:
         return False
-    ends = _ends(table)
-    gaps = ends[1:, 0] - ends[:-1, 1]
-    return bool(len(gaps)) and bool(gaps.min() > _FAR_STRETCHES * np.sqrt(len(table)))
-
-
-def _ends(table: Float64) -> Ints:
-    if table.min() > -math.inf:  # said in a tenth of the time
-        return np.zeros((0, 2), np.int64)
-    possible = np.concatenate([[False], table > -math.inf, [False]])
-    ends = np.flatnonzero(possible[1:] != possible[:-1]).reshape(-1, 2)
-    return ends if 1 < len(ends) <= _MOST_STRETCHES else ends[:0]
+    ends = stretches(table)
+    gaps = [after - stop for (_, stop), (after, _) in zip(ends, ends[1:])]
+    return min(gaps, default=0) > _FAR_STRETCHES * math.sqrt(len(table))
 
 
 def heaviest(answers: list[Answer]) -> list[int]:

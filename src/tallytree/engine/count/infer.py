@@ -5,6 +5,7 @@ A problem component by component: what each sees of the arrays of all, and where
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,6 +33,7 @@ from ..log_sums import accurate_sum, add_exactly
 from ..problem import Mixture, Problem, Rows, without_edges
 from . import characteristic, flat, retilt
 from .flat import SHARE, core_of
+from .moments import softplus_sum
 from .tree_pass import sum_product
 
 
@@ -109,7 +111,7 @@ def infer(problem: Problem, method: str = "auto", *, cavities: bool = True) -> A
     if problem.nu.shape[0] == 0:
         nothing = np.zeros(0)
         return Answer(nothing, lambda: np.zeros(problem.nu.shape), None, nothing)
-    if len(parts.flat) == 1 and parts.flat[0].whole:
+    if parts.whole:
         return _flat(problem, problem.mixtures.get(0), method, cavities)
     return _assemble(problem, method, cavities)
 
@@ -259,11 +261,13 @@ def _by_stretches(nu: Float64, table: Float64, cavities: bool) -> Answer | None:
 
 
 def stretch_answers(nu: Float64, table: Float64) -> list[tuple[Float64, Answer]]:
-    """Every stretch of possible counts as a table, and its answer.
+    """Every stretch of possible counts as a table, and its answer; nothing where there is one, or there are many.
 
     Those that infinite log-odds make impossible are left out, for they say nothing of the variables.
     """
-    answers = [(own, flat_answer(nu, own[None])) for own in flat.stretches(table)]
+    ends = flat.stretches(table)
+    parts = [flat.within(table, *own) for own in ends] if len(ends) > 1 else []
+    answers = [(own, flat_answer(nu, own[None])) for own in parts]
     return [(own, part) for own, part in answers if part.log_mean[0] > -math.inf]
 
 
@@ -405,8 +409,11 @@ def _array_pass(program: TreeProgram, arithmetic: Any, rows: Rows | Problem) -> 
         return sum_product(schedule, arithmetic, rows.nu, rows.full_tables)
 
 
-def pairs_of_counts(program: TreeProgram) -> float:
-    """Pairs of child counts over all merges: the cost of a direct pass."""
+def pairs_of_counts(tree: CountTree | TreeProgram) -> float:
+    """Pairs of child counts over all merges: the cost of a direct pass. A single set needs no program to tell."""
+    if isinstance(tree, CountTree) and tree.components.whole:
+        return 0.5 * tree.n_variables * (tree.n_variables + 1.0)
+    program = tree.program if isinstance(tree, CountTree) else tree
     size = program.size.astype(np.float64) + 1.0
     return float((size[program.left] * size[program.right]).sum())
 
@@ -438,19 +445,16 @@ def without_cancellation(
     lost = doubt > thresholds.LOG_NORM * (1.0 + np.abs(total))
     if not (lost[0] if len(lost) == 1 else lost.any()):
         return np.asarray(total), doubt
-    program, rows = problem.tree.program, np.flatnonzero(lost)
-    if (
-        pairs_of_counts(program) * len(rows) > thresholds.SHORT_WALK
-        and len(program.roots)
-        and problem.log_leaves is None
-    ):
-        better, left = _log_norm_under_tilt(problem.take(rows), found.take(rows))
+    rows, pairs = np.flatnonzero(lost), pairs_of_counts(problem.tree)
+    if pairs * len(rows) > thresholds.SHORT_WALK and problem.log_leaves is None:
+        better, left = _log_norm_anew(problem.take(rows), found.take(rows))
         better, left = better + np.broadcast_to(constant, total.shape)[rows], left + _ROUNDED * problem.folded
         gained = left < doubt[rows]
         total[rows], doubt[rows] = np.where(gained, better, total[rows]), np.where(gained, left, doubt[rows])
         rows = rows[doubt[rows] > thresholds.LOG_NORM * (1.0 + np.abs(total[rows]))]
-    if not len(rows) or pairs_of_counts(program) * len(rows) > thresholds.LARGEST_WALK:
+    if not len(rows) or pairs * len(rows) > thresholds.LARGEST_WALK:
         return np.asarray(total), doubt
+    program = problem.tree.program
     with np.errstate(all="ignore"):
         values = ForestValues(without_edges(program, problem.nu[rows], problem.full_tables[rows]), Wide())
         values.upward()
@@ -460,25 +464,58 @@ def without_cancellation(
     return np.asarray(total), doubt
 
 
+def _log_norm_anew(problem: Problem, found: Answer) -> tuple[Float64, Float64]:
+    """Log Z without its constant, and what it has lost, (B,) each.
+
+    That of a single set is the sum over its stretches of possible counts, for no tilt serves two of them. A stretch
+    that leaves one configuration, all off or all on, needs none.
+    """
+    if not problem.tree.components.whole:
+        return _log_norm_under_tilt(problem, found)
+    nu, tables, cut = problem.nu, problem.full_tables, list(map(flat.stretches, problem.full_tables))
+    owner = np.repeat(np.arange(len(cut)), [len(ends) for ends in cut])
+    total, lost, rest = np.zeros(len(owner)), np.zeros(len(owner)), []
+    for i, (b, (start, stop)) in enumerate(zip(owner.tolist(), itertools.chain(*cut))):
+        if stop - start > 1 or 0 < start < nu.shape[1]:
+            rest.append((i, flat.within(tables[b], start, stop)))
+        elif (nu[b].min() if start else -nu[b].max()) == -math.inf:
+            total[i] = -math.inf
+        else:
+            free = nu[b] if abs(nu[b].sum()) < math.inf else nu[b][np.isfinite(nu[b])]
+            total[i] = tables[b, start] + (accurate_sum(free) if start else 0.0)
+    if rest:
+        left = [i for i, _ in rest]
+        several = Problem(problem.tree, nu[owner[left]], np.stack([table for _, table in rest]))
+        known = found if len(owner) == len(cut) == len(left) else infer(several, cavities=False)
+        total[left], lost[left] = _log_norm_under_tilt(several, known)
+    first = np.searchsorted(owner, np.arange(len(cut)))
+    return np.logaddexp.reduceat(total, first), np.maximum.reduceat(lost, first)
+
+
 def _log_norm_under_tilt(problem: Problem, found: Answer) -> tuple[Float64, Float64]:
-    """Log Z without its constant, and what it has lost, (B,) each, from log-odds that agree with the posterior.
+    """The same from log-odds that agree with the posterior.
 
     With ``nu' = nu + s + d``, d the rounding, and ``f'(c) = f(c) - s (c - c0)`` for the outermost sets,
     ``log Z = log Z' - s c0 - E[d . y]``; the log-odds in it are summed with their rounding errors before anything else.
     """
-    nu, finite = problem.nu, np.isfinite(problem.nu)
-    shift, tables, away = retilt.at_messages(problem.tree.program, nu, problem.full_tables, found.messages)
-    tilted, rounded = add_exactly(np.where(finite, nu, 0.0), shift)
-    tilted = np.where(finite, tilted, nu)
+    nu, program = problem.nu, None if problem.tree.components.whole else problem.tree.program
+    shift, tables, away = retilt.at_messages(program, nu, problem.full_tables, found.messages)
+    finite = np.isfinite(nu)
+    free = nu if finite.all() else np.where(finite, nu, 0.0)
+    tilted, rounded = add_exactly(free, shift)
+    if free is not nu:
+        tilted = np.where(finite, tilted, nu)
     solved = infer(Problem(problem.tree, tilted, tables), cavities=False)
-    on, likely = tilted > 0.0, expit(posterior(tilted, solved.messages))
-    near = np.where(finite, np.log1p(np.exp(-np.abs(tilted))), 0.0).sum(1)
-    moved = away(on) + np.where(finite, (likely - on) * rounded, 0.0).sum(1)
-    total = (solved.log_mean + near) + (moved + accurate_sum(np.where(on & finite, nu, 0.0)))
+    on, likely = tilted > 0.0, native.posterior_marginals(tilted, solved.messages)
+    near = softplus_sum(-np.abs(tilted))
+    moved = away(on) + ((likely - on) * rounded).sum(1)
+    total = (solved.log_mean + near) + (moved + accurate_sum(free * on))
     scatter = np.abs(away(likely)) + np.abs(shift).max(1, initial=0.0) * np.sqrt(
         (likely * (1.0 - likely)).sum(1)
     )
-    return np.asarray(total), _ROUNDED * (np.abs(solved.log_mean) + near + np.abs(moved) + scatter)
+    possible = solved.log_mean > -math.inf
+    lost = _ROUNDED * (np.abs(solved.log_mean) + near + np.abs(moved) + scatter)
+    return np.where(possible, total, -math.inf), np.where(possible, lost, 0.0)
 
 
 def schedule_for(program: TreeProgram, tables: Float64) -> Schedule:

@@ -71,7 +71,7 @@ def entropy_of(solver: Any) -> tuple[Float64, Float64]:
     or under a tilt; then from count distributions with relative accuracy; at last from terms that are not negative.
     Models that climb do so without the others.
     """
-    least = SMALL if pairs_of_counts(solver.problem.tree.program) > thresholds.SHORT_WALK else NOTHING
+    least = SMALL if pairs_of_counts(solver.problem.tree) > thresholds.SHORT_WALK else NOTHING
 
     def failed(value: Float64, error: Float64) -> Any:
         return np.flatnonzero(~(error <= np.maximum(CERTIFIED * value, least)))
@@ -186,7 +186,7 @@ def _from_distributions(solver: Any) -> Float64:
     rows = np.flatnonzero(~(error <= np.maximum(ENOUGH * quick, NOTHING)))
     if not len(rows):
         return quick
-    out, walk = quick.copy(), pairs_of_counts(problem.tree.program)
+    out, walk = quick.copy(), pairs_of_counts(problem.tree)
     if walk > thresholds.SHORT_WALK:
         found, change = _around_mode(type(solver)(problem.take(rows), solver.method))
         sure = change <= np.maximum(ENOUGH * found, NOTHING)

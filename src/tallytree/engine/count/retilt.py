@@ -234,23 +234,26 @@ def _innermost(program: TreeProgram) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 
 def at_messages(
-    program: TreeProgram, nu: Float64, tables: Float64, messages: Float64
+    program: TreeProgram | None, nu: Float64, tables: Float64, messages: Float64
 ) -> tuple[Float64, Float64, Callable[[NDArray[Any]], Float64]]:
     """Tilts that make log-odds posterior ones, on the whole: of every leaf, (B, n), and the tables under them.
 
     The third answer is a function: ``s (c - c0)`` of all roots, (B,), for configurations or means (B, n). Messages are
-    much alike inside a component, where they are finite; others say that all are on, or off.
+    much alike inside a component, where they are finite; others say that all are on, or off. A single set of all
+    variables needs no program.
     """
-    root_of_leaf, z = _roots(program), _root_counts(program)
-    shift = np.zeros((len(nu), len(program.roots)))
-    for c in range(len(program.roots)):
-        inside = np.flatnonzero(root_of_leaf == c)
+    root_of_leaf = None if program is None else _roots(program)
+    z = _RootCounts(0, np.arange(tables.shape[1]), True) if program is None else _root_counts(program)
+    shift = np.zeros((len(nu), 1 if program is None else len(program.roots)))
+    for c in range(shift.shape[1]):
+        inside = slice(None) if root_of_leaf is None else np.flatnonzero(root_of_leaf == c)
         for b in range(len(nu)):
-            own = inside[np.isfinite(nu[b, inside])]
+            finite = np.isfinite(nu[b, inside])
+            own = nu[b, inside][finite]
             if len(own):
+                sent = messages[b, inside][finite][:: max(1, len(own) // _SAMPLE)]
                 far = _CERTAIN + math.log(len(own))
-                sent = np.clip(messages[b, own], -nu[b, own].max() - far, -nu[b, own].min() + far)
-                shift[b, c] = np.median(sent[:: max(1, len(own) // _SAMPLE)])
+                shift[b, c] = np.median(np.clip(sent, -own.max() - far, -own.min() + far))
     leaf_shift, centre, weights = _shifted(nu, tables, shift, root_of_leaf, z)
 
     def away(states: NDArray[Any]) -> Float64:
@@ -260,15 +263,17 @@ def at_messages(
 
 
 def _shifted(
-    nu: Float64, tables: Float64, shift: Float64, root_of_leaf: NDArray[np.int64], z: _RootCounts
+    nu: Float64, tables: Float64, shift: Float64, root_of_leaf: NDArray[np.int64] | None, z: _RootCounts
 ) -> tuple[Float64, Float64, Float64]:
     """What every leaf is tilted by, (B, n), the counts that tables are about, (B, components), and the tables.
 
     They are near the mean: s z itself would round where s (z - centre) does not.
     """
-    leaf_shift = np.where(root_of_leaf >= 0, shift[:, root_of_leaf], 0.0)
-    centre = np.round(_sums_by(root_of_leaf, expit(nu + leaf_shift), shift.shape[1]))
-    weights = tables - shift[:, z.owner] * np.where(z.at_root, z.counts - centre[:, z.owner], 0.0)
+    leaf_shift = shift if root_of_leaf is None else np.where(root_of_leaf >= 0, shift[:, root_of_leaf], 0.0)
+    likely = native.posterior_marginals(nu, np.zeros(nu.shape) + leaf_shift)
+    centre = np.round(_sums_by(root_of_leaf, likely, shift.shape[1]))
+    owner = np.atleast_1d(z.owner)
+    weights = tables - shift[:, owner] * (z.at_root * (z.counts - centre[:, owner]))
     return leaf_shift, centre, np.ascontiguousarray(weights)
 
 
@@ -294,9 +299,9 @@ def _first_guess(
 
 
 class _RootCounts(NamedTuple):
-    owner: NDArray[np.int64]
-    counts: Float64
-    at_root: NDArray[np.bool_]
+    owner: NDArray[np.int64] | int
+    counts: NDArray[Any]
+    at_root: NDArray[np.bool_] | bool
 
 
 def _root_counts(program: TreeProgram) -> _RootCounts:
@@ -325,8 +330,10 @@ def _untilted(found: Answer, nu: Float64, shift: Float64) -> Answer:
     )
 
 
-def _sums_by(owner: NDArray[np.int64], values: NDArray[Any], count: int) -> Float64:
-    """Sums of values (B, n) over the variables of every owner, (B, count); -1 owns nothing."""
+def _sums_by(owner: NDArray[np.int64] | None, values: NDArray[Any], count: int) -> Float64:
+    """Sums of values (B, n) over the variables of every owner, (B, count); -1 owns nothing, None everything."""
+    if owner is None:
+        return np.asarray(values.sum(1, dtype=np.float64, keepdims=True))
     held = owner >= 0
     return np.stack([np.bincount(owner[held], row[held], count) for row in values])
 

@@ -75,9 +75,7 @@ class CountSolver(Solver):
         if found.marginals is not None:
             known: Float64 = found.marginals()
             return known
-        if native.present():
-            return native.posterior_marginals(self.problem.nu, found.messages)
-        return super().marginals()
+        return native.posterior_marginals(self.problem.nu, found.messages)
 
     # -- counts ----------------------------------------------------------------------------------------------------
 
@@ -146,7 +144,8 @@ class CountSolver(Solver):
         step = max(1, thresholds.CONDITIONED // max(1, n))
         for start in range(0, len(rows), step):
             part = self.problem.given(b, rows[start : start + step], math.inf)
-            out[start : start + step] = expit(posterior(part.nu, infer.infer(part, cavities=False).messages))
+            found = infer.infer(part, cavities=False)
+            out[start : start + step] = native.posterior_marginals(part.nu, found.messages)
         return out
 
     def joint(self, rows: Ints) -> Float64:

@@ -224,6 +224,11 @@ class Components:
     flat: tuple[FlatBucket, ...]
     nested: NestedPart | None
 
+    @property
+    def whole(self) -> bool:
+        """Whether there is nothing but one set that holds all variables."""
+        return len(self.flat) == 1 and self.flat[0].whole
+
 
 def split(family: NestedFamily, program: Callable[[], TreeProgram]) -> Components:
     """Flat components, bucketed by size, and the rest; only the rest needs the binary forest."""
