@@ -129,3 +129,40 @@ def test_what_forced_variables_add_cancels_exactly_too():
     model = tt.CountModel(theta, [tt.Group(range(1), tt.exactly(1)), tt.Group(None, tt.between(2, 3))])
     assert math.fsum(theta) != 0.0
     assert model.log_partition == pytest.approx(math.fsum(theta), abs=1e-15)
+
+
+def _far_counts(n):
+    yield [0]
+    yield [n]
+    yield [0, n]
+    yield [0, 1, n]
+    yield [1, n - 1, n]
+
+
+@pytest.mark.parametrize("draw", ["normal", "cauchy", "forced", "excluded"])
+def test_log_partition_keeps_its_digits_where_few_configurations_are_possible(draw):
+    """Against sums of the variables themselves: e_1 and e_{n-1} leave one of them on, or off."""
+    n = 20_000
+    rng = np.random.default_rng(5)
+    x = rng.standard_cauchy(n) if draw == "cauchy" else rng.normal(size=n)
+    x[0] -= math.fsum(x) - 0.3
+    x[7] = {"forced": math.inf, "excluded": -math.inf}.get(draw, x[7])
+    free, forced, excluded = x[np.isfinite(x)], draw == "forced", draw == "excluded"
+    everything = math.fsum(free)
+    weights = {
+        0: -math.inf if forced else 0.0,
+        1: 0.0 if forced else float(np.logaddexp.reduce(free)),
+        n - 1: everything if excluded else everything + float(np.logaddexp.reduce(-free)),
+        n: -math.inf if excluded else everything,
+    }
+    for counts in _far_counts(n):
+        exact = float(np.logaddexp.reduce([weights[c] for c in counts]))
+        if exact == -math.inf:
+            continue
+        table = np.full(n + 1, -math.inf)
+        table[counts] = 0.0
+        model = tt.CountModel(x, table)
+        assert abs(model.log_partition - exact) <= 5e-13 * (1.0 + abs(exact)), counts
+        assert abs(model.log_partition - exact) <= model.error_bound
+        batch = tt.CountModel(np.stack([x, x[::-1]]), table)
+        np.testing.assert_allclose(batch.log_partition, exact, rtol=5e-13, atol=5e-13)

@@ -204,6 +204,23 @@ def test_a_count_that_no_variable_sees_leaves_a_core():
     assert len(core.kept) < 20
 
 
+@pytest.mark.skipif(config.native() is None, reason="array code finds no core")
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_core_is_found_where_only_the_farthest_variables_may_be_on(most, mirrored):
+    n = 300
+    nu = np.random.default_rng(8).standard_cauchy(n) * 100.0
+    f = tt.at_most(most).log_table(n)
+    exact = posterior(nu, f)
+    if mirrored:
+        nu, f, exact = -nu, f[::-1].copy(), -exact
+    core = flat.core_of(nu, f)
+    assert core is not None
+    assert len(core.kept) < 20
+    model = tt.CountModel(nu, f)
+    np.testing.assert_allclose(model.posterior_logits, exact.astype(float), rtol=1e-10, atol=1e-9)
+
+
 @pytest.mark.skipif(config.native() is None, reason="array code has no such promise")
 def test_no_input_costs_more_than_some_tens_of_usual_products():
     n, rng = 20_000, np.random.default_rng(8)

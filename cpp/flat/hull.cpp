@@ -306,15 +306,16 @@ OpenLogits open_logits(const Source& source, const FlatTotals& untilted, const C
   const bool all_below = first - 3 < 0.5, all_above = last + 3 > n - 0.5;
   const Tilt below = summary.with_mean(std::fmax(first - 3, 0.5), 0), above = summary.with_mean(std::fmin(last + 3, n - 0.5), 0);
   // Other counts must not be seen by any variable either, however small its odds: with e_c <= e^{K(s) - s c}, what count c adds
-  // to the rare side of a decided variable is at most f(c) e^{K(s) - s c} times e^{|s - tilt of the counts that matter|}: the rare
-  // side of those that are on, if any are, has more weight below, that of the others above. Any s will do: counts that are far
-  // off have their own.
+  // to the rare side of a variable that is on is at most f(c) e^{K(s) - s c} times e^{tilt of the counts that matter - s}. Any s
+  // will do: counts that are far off have their own. Above the counts that matter the factor is at most 1, for e_c / e_{c-1}
+  // falls. Likewise for variables that are off, below them.
   const auto unseen = [&](auto&& self, Range range, int cuts) -> bool {
     range = table.possible(range);
     if (range.empty()) return true;
-    const double nearest = (double)range.last < first ? (double)range.last : (double)range.first;
+    const bool under = (double)range.last < first;
+    const double nearest = (double)(under ? range.last : range.first);
     const Tilt own = summary.with_mean(std::fmin(std::fmax(nearest, 0.5), n - 0.5), 0);
-    const double apart = larger(all_below ? 0.0 : above.s - own.s, all_above ? 0.0 : own.s - below.s);
+    const double apart = under ? (all_below ? 0 : above.s - own.s) : (all_above ? 0 : own.s - below.s);
     if (table.largest(range, own.s, 0) + own.log_norm + apart <= best - kNeverSeen) return true;
     if (!cuts || range.first == range.last) return false;
     const ptrdiff_t middle = range.first + (range.last - range.first) / 2;
