@@ -9,6 +9,7 @@ import pytest
 import tallytree as tt
 from oracle_states import all_states
 from tallytree import config
+from tallytree.engine import divergence
 from tallytree.engine.count import information
 from tallytree.engine.forest.entropy import entropy_by_parts
 from tallytree.engine.problem import without_edges
@@ -350,3 +351,16 @@ def test_entropies_of_nested_models_need_no_more_digits_than_transforms_leave(sp
     want = entropy_by_parts(without_edges(problem.tree.program, problem.nu, problem.full_tables))[0]
     monkeypatch.setattr(information, "_from_distributions", None)
     assert model.entropy == pytest.approx(want, rel=1e-10)
+
+
+@pytest.mark.parametrize("edges", [None, [(0, 1), (1, 2)]])
+def test_the_divergence_of_a_model_from_itself_is_zero_and_takes_no_integral(edges, monkeypatch):
+    def model(potential, logits=(0.3, -1.0, 1e6)):
+        forest = None if edges is None else tt.Forest(edges, np.full((len(edges), 2, 2), 0.5))
+        return tt.CountModel(np.array(logits), potential, edges=forest)
+
+    for name in ("count_divergence", "forest_divergence"):
+        monkeypatch.setattr(divergence, name, None)
+    assert model(tt.between(1, 2)).kl_divergence(model(tt.between(1, 2))) == 0.0
+    with pytest.raises(tt.InfeasibleError):
+        model(tt.exactly(0), (math.inf, 0.0, 0.0)).kl_divergence(model(tt.exactly(0), (math.inf, 0.0, 0.0)))

@@ -213,18 +213,20 @@ def test_tables_are_judged_where_the_posterior_lies():
         np.testing.assert_allclose(found.log_partition[0], exact.log_partition, rtol=1e-12)
 
 
-def test_bags_of_a_new_number_of_items_compile_little():
+def test_new_numbers_of_items_and_bags_compile_little():
     events = []
     jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: events.append(event))
 
-    def compilations(items):
-        bags, before = np.arange(items) % 10, len(events)
-        value, slope = jax.value_and_grad(lambda x: ttj.losses.bag_nll(x, bags, np.full(10, 3)))(
-            np.linspace(-1.0, 1.0, items, dtype=np.float32)
+    def compilations(items, n_bags=10):
+        bags, before, x = np.arange(items) % n_bags, len(events), np.linspace(-1.0, 1.0, items)
+        value, slope = jax.value_and_grad(lambda x: ttj.losses.bag_nll(x, bags, jnp.full(n_bags, 3)))(
+            x.astype(np.float32)
         )
-        assert np.isfinite(value)
+        exact = [-tt.PoissonBinomial(logits=x[bags == b]).logpmf(3) for b in range(n_bags)]
+        assert value == pytest.approx(np.mean(exact), rel=1e-5)
         assert slope.shape == (items,)
         return sum("backend_compile" in event for event in events[before:])
 
     assert compilations(100) > 0
     assert [compilations(items) <= 3 for items in (101, 97, 110)] == [True] * 3
+    assert [compilations(110, n_bags) <= 6 for n_bags in (9, 11, 13)] == [True] * 3

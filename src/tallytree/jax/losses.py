@@ -134,7 +134,6 @@ def proportion_nll(
 
 
 def _share_nll(rows: Any, sizes: Any, proportions: Any) -> Any:
-    _require_one_per_bag("proportions", proportions, sizes)
     shares = jnp.asarray(proportions).astype(working_dtype())
     shared = (shares >= 0.0) & (shares <= 1.0)
     require("proportions", shares, shared, "lie in [0, 1]", " Divide the counts by the bag sizes.")
@@ -248,28 +247,20 @@ def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduc
 def _presence_nll(rows: Any, sizes: Any, labels: Any) -> Any:
     strange = zeros_and_ones("labels", labels)[1]
     require("labels", labels, ~strange, "hold zeros and ones", " Round probabilities first.")
-    flags = _integers("labels", labels, sizes)
+    flags = _integers("labels", labels)
     none = jnp.where(jnp.any(rows == jnp.inf, -1), -jnp.inf, -log_weight_of_leaves(rows))
     some = event_log_prob(rows, at_least(1)) if rows.shape[-1] else jnp.full(rows.shape[:-1], -jnp.inf)
     return jnp.where(strange, jnp.nan, -jnp.where(flags > 0, some, none))
 
 
-def _require_one_per_bag(name: str, targets: Any, sizes: Any) -> None:
-    if targets.shape != sizes.shape:
-        raise ParameterError(
-            f"`{name}` must have one entry per bag, shape {sizes.shape}; shape {targets.shape} arrived."
-        )
-
-
-def _integers(name: str, array: Any, sizes: Any) -> Any:
+def _integers(name: str, array: Any) -> Any:
     if not holds(array, jnp.integer, jnp.bool_):
         raise ParameterError(f"`{name}` must hold integers; values of type {array.dtype} arrived.")
-    _require_one_per_bag(name, array, sizes)
     return jnp.asarray(array, jnp.int32)
 
 
 def _counts(name: str, array: Any, sizes: Any) -> Any:
-    counts = _integers(name, array, sizes)
+    counts = _integers(name, array)
     legal = (array >= 0) & (array <= sizes)
     require(name, array, legal, "lie between 0 and the number of items of the bag")
     return counts
@@ -290,22 +281,32 @@ def _loss(
     array = numbers(name, targets, "one number per bag")
     n_bags = array.shape[0] if array.ndim else 0
     rows, sizes = rows_of_bags(logits, bags, n_bags, offsets=offsets)
+    if array.shape != (sizes.shape if bags is None else (n_bags,)):
+        raise ParameterError(
+            f"`{name}` must have one entry per bag, shape {sizes.shape if bags is None else '(bags,)'}; "
+            f"shape {array.shape} arrived."
+        )
+    if bags is not None:  # rows without items, which cost nothing
+        xp = np if is_concrete(array) else jnp
+        array = xp.pad(xp.asarray(array), (0, len(sizes) - n_bags))
     marked = (rows_of_bags(x, bags, n_bags, offsets=offsets)[0] for x in marks)
-    return _reduced(losses, rows, (sizes, array, *marked), reduction)
+    return _reduced(losses, rows, (sizes, array, *marked), reduction, array.size if bags is None else n_bags)
 
 
 @in_own_floats
-def _reduced(losses: Callable[..., Any], rows: Any, known: tuple[Any, ...], reduction: str) -> Any:
+def _reduced(
+    losses: Callable[..., Any], rows: Any, known: tuple[Any, ...], reduction: str, n_bags: int
+) -> Any:
     found = losses(rows.astype(working_dtype()), *known)
-    if reduction == "mean":
-        found = jnp.mean(found) if found.size else jnp.zeros(())
-    elif reduction == "sum":
-        found = jnp.sum(found)
+    if reduction == "none":
+        found = found[:n_bags] if found.ndim == 1 else found
+    else:
+        found = jnp.sum(found) / (max(n_bags, 1) if reduction == "mean" else 1)
     return found.astype(rows.dtype)
 
 
 def rows_of_bags(logits: Any, bags: Any, n_bags: int, *, offsets: bool) -> tuple[Any, Any]:
-    """Rows (bags, widest bag rounded up) in the dtype of `logits`, -inf on padding, and the sizes of the bags.
+    """Rows (bags, widest bag), both rounded up, in the dtype of `logits`, -inf on padding, and the sizes of the bags.
 
     With ``bags=None`` the rows are `logits` as they are, and what is -inf counts as padding.
     """
@@ -343,4 +344,5 @@ def _places(values: Any, bags: Any, n_bags: int, *, offsets: bool) -> Any:
     index = np.asarray(index, np.int64)[None]
     found = read_bags(np, index, n_bags, items, offsets=checks.flag("offsets", offsets))
     item, inside = found.padded(np.arange(n_bags), bucket(int(found.sizes.max(initial=1))))
-    return np.where(inside, item, items).astype(np.int32)
+    place = np.where(inside, item, items).astype(np.int32)
+    return np.pad(place, ((0, bucket(n_bags) - n_bags), (0, 0)), constant_values=items)

@@ -97,6 +97,8 @@ class Information(BinaryModel):
             raise ParameterError(
                 f"`other` must be a CountModel over {self.n_variables} variables; {checks.describe(other)} arrived."
             )
+        if self == other:  # and possible
+            return self._result(np.zeros(len(self._solved.sums.log_mean)).reshape(self.batch_shape))
         if self._forest is not None or other._forest is not None:
             return self._result(_divergence_on_edges(_on_edges(self), _on_edges(other)))
         return self._result(self._divergence(other))

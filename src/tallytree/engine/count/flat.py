@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ def far_apart(nu: Float64, table: Float64) -> bool:
     if not float(nu.max()) - float(nu.min()) > _APART:
         return False
     ends = stretches(table)
-    gaps = [after - stop for (_, stop), (after, _) in zip(ends, ends[1:])]
+    gaps = [after - stop for (_, stop), (after, _) in pairwise(ends)]
     return min(gaps, default=0) > _FAR_STRETCHES * math.sqrt(len(table))
 
 

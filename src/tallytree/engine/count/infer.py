@@ -23,7 +23,7 @@ from ...structure.nested.count_tree import CountTree
 from ...structure.nested.schedule import Schedule, build_schedule, count_caps, full_schedule
 from ...structure.nested.tree import Components, FlatBucket, TreeProgram
 from .. import native, thresholds
-from ..answer import Answer, posterior
+from ..answer import Answer
 from ..arithmetic import UNIT_ROUNDOFF, Direct, Fourier, LogSpace, Wide
 from ..forest.certificate import log_odds
 from ..forest.sum_product import ForestPass
