@@ -97,6 +97,20 @@ def test_divergences_of_far_models_with_edges_are_those_of_enumeration(engine):
         assert found == pytest.approx(float((np.exp(p) * (p - q)).sum()), rel=1e-9, abs=1e-15)
 
 
+@pytest.mark.parametrize("engine", ["native", "array"])
+@pytest.mark.parametrize("height", [1e4, 1e5])
+def test_a_high_entry_at_an_impossible_count_costs_a_divergence_no_digits(engine, height):
+    """Log Z is rounded at the size of that entry."""
+    never_off = [[[-INF, 0.0], [-INF, 2.0]]]
+    with config.using(engine=engine):
+        law = tt.CountModel([INF, INF], [0.0, 0.0, 0.0], edges=tt.Forest([(0, 1)], 0.0))
+        other = tt.CountModel([3.0, 3.0], [height, 0.0, 0.7], edges=tt.Forest([(0, 1)], never_off))
+        assert law.kl_divergence(other) == pytest.approx(math.log1p(math.exp(-5.7)), rel=1e-9)
+        soft = tt.CountModel([1.0, 2.0], [height, 0.0, 0.7], edges=tt.Forest([(0, 1)], never_off))
+        p, q = (np.array([-np.logaddexp(0.0, x), -np.logaddexp(0.0, -x)]) for x in (3.7, 5.7))
+        assert soft.kl_divergence(other) == pytest.approx((np.exp(p) * (p - q)).sum(), rel=1e-9)
+
+
 @pytest.mark.parametrize("kinds", [(False, True), (True, False), (True, True)])
 def test_divergences_between_models_with_any_edges_are_those_of_enumeration(kinds):
     rng = np.random.default_rng(sum(kinds) + 10 * kinds[0])
@@ -135,6 +149,12 @@ def test_divergences_of_batches_broadcast():
     for b in range(3):
         one = tt.CountModel(theta[b], edges=tt.Forest(pairs, tables[b]))
         assert found[b] == pytest.approx(plain.kl_divergence(one), rel=1e-12)
+    shared = tt.CountModel(theta, edges=tt.Forest(pairs, tables[0]))
+    moved = tt.CountModel(theta[0], edges=tt.Forest([(1, 0), (0, 2)], tables[0, :2]))
+    for b in range(3):
+        one = tt.CountModel(theta[b], edges=tt.Forest(pairs, tables[0]))
+        assert shared.kl_divergence(moved)[b] == pytest.approx(one.kl_divergence(moved), rel=1e-12)
+        assert moved.kl_divergence(shared)[b] == pytest.approx(moved.kl_divergence(one), rel=1e-12)
 
 
 def test_entropy_of_a_nearly_certain_forest_keeps_its_digits():

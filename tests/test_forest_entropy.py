@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 import tallytree as tt
 from oracle_enumeration import enumerate_model
+from tallytree import config
 
 INF = np.inf
 
@@ -38,3 +41,12 @@ def test_log_odds_that_cancel_along_a_chain_and_through_a_count():
         edges = [(i, j, t) for (i, j), t in zip(pairs, tables)]
         want = enumerate_model(theta, [(range(6), log_f)], edges).entropy
         assert model.entropy == pytest.approx(want, abs=3e-10)
+
+
+@pytest.mark.parametrize("engine", ["native", "array"])
+def test_probabilities_in_an_entropy_add_up_however_large_the_weights_that_cancel(engine):
+    """Log-odds of -1e5 and a table that makes up for it: two fair coins."""
+    edges = tt.Forest([(0, 1)], [[[-1e5, -1e5], [0.0, 0.0]]])
+    with config.using(engine=engine):
+        found = tt.CountModel([-1e5, 0.0], edges=edges).entropy
+    assert found == pytest.approx(2.0 * math.log(2.0), rel=1e-12)

@@ -128,7 +128,7 @@ def expectations(ask: Asked) -> None:
     states = truth.states
     with report.answer("entropy"):
         found = np.asarray(model.entropy)
-        close(found, truth.entropy, 1e-8 * (1 + truth.entropy))
+        close(found, truth.entropy, 1e-10 * (1 + truth.entropy))
         assert (found >= 0).all(), f"entropy is {found.min()!r}"
         assert found.dtype == np.float64, f"entropy is {found.dtype}"
     slack = 1e-7 if ask.single else 1e-9

@@ -291,7 +291,7 @@ def more(case: ChainCase, report: Report, model: Any, seed: int) -> None:
         close_log_partition(found, want, sizes)
     with report.answer("entropy"):
         found = np.asarray(model.entropy)
-        close(found, truth.entropy, 1e-8 * (1 + truth.entropy))
+        close(found, truth.entropy, 1e-10 * (1 + truth.entropy))
         assert (found >= 0).all(), f"entropy is {found.min()!r}"
     with report.answer("expected_statistics"):
         stats = model.expected_statistics

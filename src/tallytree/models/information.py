@@ -173,27 +173,28 @@ def _on_edges(model: Any) -> Any:
 
 
 def _divergence_on_edges(law: Any, other: Any) -> Float64:
-    """KL(law || other) over the same variables, (...)."""
-    log_leaf, log_edge = other._solver.problem.log_leaf, other._solver.problem.log_edge
-    beliefs, weights = _log_beliefs(law), _shaped(log_leaf, other.batch_shape)
-    total = _expected(np.exp(beliefs), weights, beliefs > -math.inf).sum(axis=-1)
-    pairs = other._forest.pairs
-    if len(pairs):
-        total = total + _expected_edges(law, pairs, _shaped(log_edge, other.batch_shape))
-    total = total + _expected_tables(law, other)
-    log_norm = np.reshape(other._solved.log_norm(), other.batch_shape)
-    entropy = np.reshape(law._solved.entropy(), law.batch_shape)
-    quick = np.asarray(np.maximum(log_norm - total - entropy, 0.0))  # rounding alone could make it negative
+    """KL(law || other) over the same variables, (...), from what their log-weights differ by.
+
+    What both have in common cancels before anything is rounded, and errors of probabilities are multiplied by
+    differences alone.
+    """
+    parts = [_expected_leaves(law, other), *_expected_tables(law, other)]
+    if len(law._forest.pairs) or len(other._forest.pairs):
+        parts.append(_expected_edges(law, other))
+    step, spread, size = (sum(x) for x in zip(*parts))
+    norms = [np.reshape(m._solved.log_norm(), m.batch_shape) for m in (law, other)]
+    mine, theirs = (np.reshape(m._solved.error_bound(), m.batch_shape) for m in (law, other))
+    quick = np.asarray(np.maximum(norms[1] - norms[0] - step, 0.0))  # rounding alone could make it negative
     with np.errstate(invalid="ignore"):
-        size = np.abs(log_norm) + np.abs(total) + np.abs(entropy)
-        lost = _ROUNDING * (1.0 + size) > np.maximum(divergence.ENOUGH * quick, divergence.NOTHING)
+        rounding = _ROUNDING * (1.0 + sum(np.abs(x) for x in norms) + size)
+        doubt = mine * (1.0 + 2.0 * spread) + theirs + rounding
+        lost = doubt > np.maximum(divergence.ENOUGH * quick, divergence.NOTHING)
     rows = np.flatnonzero(lost & np.isfinite(quick))
     common = _on_one_structure(law, other, quick.shape) if len(rows) else None
     if common is None:
         return quick
     better = divergence.forest_divergence(*(problem.take(rows) for problem in common))
-    mine, theirs = (np.reshape(m._solved.error_bound(), m.batch_shape) for m in (law, other))
-    return _improved(quick, rows, better, (mine + theirs + _ROUNDING) * (1.0 + size))
+    return _improved(quick, rows, better, doubt)
 
 
 def _improved(quick: Float64, rows: Ints, better: Float64, doubt: Float64) -> Float64:
@@ -234,59 +235,96 @@ def _log_beliefs(law: Any) -> Float64:
     return log_outcomes(law._odds.reshape(*law.batch_shape, law.n_variables))
 
 
-def _expected(probs: Float64, log_weights: Float64, support: NDArray[np.bool_]) -> Float64:
-    """Sum of p log w over the last axis; -inf where something in the support has weight zero."""
-    dead = log_weights == -math.inf
-    terms = np.where(probs > 0.0, probs * np.where(dead, 0.0, log_weights), 0.0).sum(axis=-1)
-    return np.asarray(np.where((support & dead).any(axis=-1), -math.inf, terms))
+_Expected = tuple[Any, Any, Any]  # E[step], E|step - E[step]| and E|step|, summed over all parts of a kind
 
 
-def _expected_edges(law: Any, pairs: Ints, tables: Float64) -> Float64:
+def _expected(probs: Any, before: Any, after: Any, support: Any) -> _Expected:
+    """Of ``step = after - before`` over the last axis, by (..., m, n) log-weights of m parts with n outcomes each.
+
+    The first is -inf where something in the support has weight zero afterwards.
+    """
+    dead = after == -math.inf
+    still = dead | (before == -math.inf)
+    probs, step = np.broadcast_arrays(probs, np.where(still, 0.0, after) - np.where(still, 0.0, before))
+    # Probabilities add up to 1 only up to their errors: what is large must not be multiplied by them.
+    likeliest = np.take_along_axis(step, probs.argmax(-1)[..., None], -1)
+    mean = likeliest[..., 0] + (probs * (step - likeliest)).sum(axis=-1)
+    spread = (probs * np.abs(step - mean[..., None])).sum(axis=(-2, -1))
+    size = (probs * np.abs(step)).sum(axis=(-2, -1))
+    return np.where((support & dead).any(axis=(-2, -1)), -math.inf, mean.sum(axis=-1)), spread, size
+
+
+def _expected_leaves(law: Any, other: Any) -> _Expected:
+    beliefs = _log_beliefs(law)
+    before, after = (_shaped(m._solver.problem.log_leaf, m.batch_shape) for m in (law, other))
+    return _expected(np.exp(beliefs), before, after, beliefs > -math.inf)
+
+
+def _expected_edges(law: Any, other: Any) -> _Expected:
+    """What one of both has no edge for is 0 there."""
+    missing = _places(law._forest.pairs, other._forest.pairs)[0] < 0
+    pairs = np.concatenate([law._forest.pairs, other._forest.pairs[missing]])
+    before, after = (
+        _shaped(_on_pairs(m._solver.problem.log_edge, m._forest.pairs, pairs), m.batch_shape)
+        for m in (law, other)
+    )
     joint = _pair_probabilities(law, pairs)
     support = joint > _CERTAIN
-    doubtful = (~support & (tables == -math.inf)).reshape(-1, *tables.shape[-3:]).any(axis=0)
+    doubtful = (~support & (after == -math.inf)).reshape(-1, len(pairs), 2, 2).any(axis=0)
     for e, a, b in np.argwhere(doubtful).tolist():
         possible = _allows(law._solver.problem, {int(pairs[e, 0]): a, int(pairs[e, 1]): b})
         support[..., e, a, b] = possible.reshape(law.batch_shape)
-    flat = (*joint.shape[:-2], 4)
-    weights = tables.reshape(*tables.shape[:-2], 4)
-    return np.asarray(_expected(joint.reshape(flat), weights, support.reshape(flat)).sum(axis=-1))
+    return _expected(*(x.reshape(*x.shape[:-2], 4) for x in (joint, before, after, support)))
 
 
-def _expected_tables(law: Any, other: Any) -> Any:
-    """E[log f] of the sets of `other`, whose groups are added to the law."""
-    family, mine = other._tree.family, law._tree.family.n_groups
-    if family.n_sets == 0:
-        return 0.0
-    joint = law._extended(law._tree.with_groups(list(other._tree.groups)), [None] * family.n_groups)
-    offset = family.set_offset
-    total: Any = 0.0
+def _expected_tables(law: Any, other: Any) -> list[_Expected]:
+    """Of the sets of both, set by set."""
+    mine, groups = law._tree.family.n_groups, list(other._tree.groups)
+    joint = law._extended(law._tree.with_groups(groups), [None] * len(groups)) if groups else law
+    family, theirs = joint._tree.family, other._tree.family
+    cells = {int(family.set_of_group[mine + g]): int(s) for g, s in enumerate(theirs.set_of_group)}
+    parts = []
     for s in range(family.n_sets):
-        group = mine + int(np.flatnonzero(family.set_of_group == s)[0])
-        table = _shaped(other._params.packed[:, offset[s] : offset[s + 1]], other.batch_shape)
+        group = int(np.flatnonzero(family.set_of_group == s)[0])
+        before = joint._params.packed[:, family.set_offset[s] : family.set_offset[s + 1]]
+        after = np.zeros_like(before[:1])
+        if s in cells:
+            after = other._params.packed[:, theirs.set_offset[cells[s]] : theirs.set_offset[cells[s] + 1]]
+        if np.array_equal(before, after):
+            continue
+        before, after = _shaped(before, law.batch_shape), _shaped(after, other.batch_shape)
         probs = np.exp(_shaped(joint._counts(group), law.batch_shape))
         support = probs > 0.0
-        if (~support & (table == -math.inf)).any():
+        if (~support & (after == -math.inf)).any():
             support = _shaped(joint._max_counts(group), law.batch_shape) > -math.inf
-        total = total + _expected(probs, table, support)
-    return total
+        parts.append(_expected(*(x[..., None, :] for x in (probs, before, after, support))))
+    return parts
+
+
+def _places(own: Ints, pairs: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """Where every pair stands among `own`, -1 if nowhere, and whether it does the other way round, (E,) each."""
+    index = {pair: e for e, pair in enumerate(map(tuple, own.tolist()))}
+    there = np.array([index.get((i, j), -1) for i, j in pairs.tolist()], int)
+    back = np.array([index.get((j, i), -1) for i, j in pairs.tolist()], int)
+    return np.maximum(there, back), back > there
+
+
+def _on_pairs(values: Float64, own: Ints, pairs: Ints) -> Float64:
+    """(B, E', 2, 2) for the pairs `own` to (B, E, 2, 2) for any others, 0 for those that are not among them."""
+    place, turned = _places(own, pairs)
+    out = np.zeros((len(values), len(pairs), 2, 2))
+    out[:, place >= 0] = values[:, place[place >= 0]]
+    out[:, turned] = out[:, turned].swapaxes(2, 3)
+    return out
 
 
 def _pair_probabilities(law: Any, pairs: Ints) -> Float64:
     """P(y_i, y_j) of any pairs, (..., E, 2, 2): edges are known, for others one inference per first variable."""
-    own = {(i, j): e for e, (i, j) in enumerate(law._forest.pairs.tolist())}
-    batch = law._odds.shape[0]
-    out = np.zeros((batch, len(pairs), 2, 2))
-    marginals = np.exp(_log_beliefs(law)).reshape(batch, law._odds.shape[1], 2)
-    log_edges, others = law._solved.edge_log_probs(), []
-    for e, (i, j) in enumerate(pairs.tolist()):
-        if (i, j) in own:
-            out[:, e] = np.exp(log_edges[:, own[i, j]])
-        elif (j, i) in own:
-            out[:, e] = np.exp(log_edges[:, own[j, i]]).swapaxes(1, 2)
-        else:
-            others.append(e)
-    if others:
+    own, batch = law._forest.pairs, len(law._odds)
+    out = _on_pairs(np.exp(law._solved.edge_log_probs()), own, pairs)
+    others = np.flatnonzero(_places(own, pairs)[0] < 0)
+    if len(others):
+        marginals = np.exp(_log_beliefs(law)).reshape(batch, law._odds.shape[1], 2)
         first, second = pairs[others, 0], pairs[others, 1]
         rows, place = np.unique(first, return_inverse=True)
         both = law._solved.joint(rows)[:, place, second]

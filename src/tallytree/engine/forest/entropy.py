@@ -87,6 +87,9 @@ def _log_beliefs(problem: ForestProblem, answer: Answer) -> Float64:
     """Log-probabilities of the states of every vertex, (B, D, K)."""
     with np.errstate(invalid="ignore"):
         belief: Float64 = problem.log_leaf + answer.messages
+        belief = belief - belief.max(
+            axis=2, keepdims=True
+        )  # what is large cancels before it is rounded again
         return belief - log_sum(belief, keepdims=True)
 
 
