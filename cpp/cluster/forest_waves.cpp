@@ -10,7 +10,7 @@
 // up afterwards takes that loss along. Bounds are sums of positive terms, entry by entry, so that they grow only where the
 // lost weight would have grown.
 #include "base/exponent.hpp"
-#include "cluster/types.hpp"
+#include "cluster/program_pass.hpp"
 
 namespace tallytree::TT_LEVEL {
 

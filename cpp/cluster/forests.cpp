@@ -7,6 +7,7 @@
 
 #include "base/parallel.hpp"
 #include "base/workspace.hpp"
+#include "cluster/program_pass.hpp"
 
 namespace tallytree {
 

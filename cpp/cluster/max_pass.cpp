@@ -1,13 +1,18 @@
-// (max, +) over a program of clusters: best weights of clusters, operands before results; best weights of everything else,
-// results before operands; and a best configuration, from the roots down: every cluster hands its operands the states and
-// counts of the first of the largest terms that made it.
-#include "cluster/max_pass.hpp"
-
+// (max, +) over a program of clusters: best configurations and max-marginals of one model.
+//
+// The value of a cluster is the best weight of what it holds, for every state of its boundary and every count; the adjoint of an
+// entry is the best weight of everything else. Without counting, a potential stands for its largest value: that gives an upper
+// bound for every part of the model, and with it a pass that counts can leave out what no configuration worth having can use.
+// On the way down to a best configuration every cluster hands its operands the states and counts of the first of the largest
+// terms that made it.
 #include <algorithm>
 #include <cmath>
 
 #include "base/max_plus.hpp"
 #include "base/parallel.hpp"
+#include "base/workspace.hpp"
+#include "cluster/pass.hpp"
+#include "cluster/program_pass.hpp"
 
 namespace tallytree {
 
@@ -16,17 +21,23 @@ namespace {
 constexpr int kShort = 4;  // widths up to which a simple loop is quickest
 constexpr int32_t kNodesBetweenSignals = 1024;
 
-// The first of the largest weights on offer.
-struct Best {
-  double weight = -HUGE_VAL;
-  bool any = false;
+struct MaxRows {
+  double* value;
+  int count, width;
 
-  bool offer(double w) {
-    if (any && !(w > weight)) return false;
-    any = true;
-    weight = w;
-    return true;
+  double* operator[](int s) const { return value + (ptrdiff_t)s * width; }
+};
+
+// The largest of some sums of two numbers.
+struct Largest {
+  double value = -HUGE_VAL;
+
+  void add(const MaxRows& g, int s, const MaxRows& x, int t, int from, int n) {
+    for (int j = from; j < from + n; j++) value = std::max(value, g[s][j] + x[t][j]);
   }
+  void add(const Largest& x) { value = std::max(value, x.value); }
+  Largest times(double log_weight) const { return {value + log_weight}; }
+  double log_share(const Largest&) const { return value; }
 };
 
 // out[j] = max(itself, weight + x[j])
@@ -34,42 +45,185 @@ void raise(double* out, const double* x, double weight, int n) {
   for (int j = 0; j < n; j++) out[j] = std::max(out[j], weight + x[j]);
 }
 
-// Rows (states) of counts lo .. lo+width-1. The adjoint of an entry is the best weight of everything else.
-struct MaxCluster {
-  double *value, *adjoint;
-  int32_t lo, width;
+struct MaxNumbers : ProgramNumbers {
+  using Rows = MaxRows;
+  using Sum = Largest;
+  static constexpr double kOne = 0;
+  const Kernels& kernels;
+  const bool counting;
+  const int threads;
+  // Ends of clusters of which `outside`, a pass without counts that went up and down, says that no configuration of weight
+  // `threshold` can have them are cut off.
+  const Cluster* outside = nullptr;
+  double threshold = 0;
+  bool nothing_left = false;
+
+  MaxRows zero(int count, int width) {
+    MaxRows rows = {arena_take(w.scratch.arena, (size_t)count * (size_t)width), count, width};
+    std::fill_n(rows.value, (size_t)count * (size_t)width, -HUGE_VAL);
+    return rows;
+  }
+  MaxRows rows_of(int node, double* value) const {
+    return {value, states_at(node), item.clusters[node].width};
+  }
+  MaxRows values(int node) const { return rows_of(node, item.clusters[node].value); }
+  void add(const MaxRows& out, int to, const MaxRows& x, int from, double log_weight) { raise(out[to], x[from], log_weight, x.width); }
+
+  void set_leaf(const MaxRows& rows, int state, int at, int vertex) const {
+    rows[state][at] = log_weight(vertex, state);
+  }
+  void set_one(const MaxRows& rows, int state) const { rows[state][0] = 0; }
+  double potential(int set, int count) const {
+    if (!counting) return item.table_top[set];
+    const int64_t place = item.offset[set] + count;
+    return place < item.offset[set + 1] ? item.tables[place] : -HUGE_VAL;
+  }
+  void weigh(int node, const MaxRows& x, const MaxRows& rows) const {
+    const int set = item.program->ref[node], lo = table_from(node);
+    for (int j = 0; j < x.width; j++) {
+      const double weight = potential(set, lo + j);
+      for (int s = 0; s < x.count; s++) {
+        double& out = rows[s][item.program->top[set] ? 0 : j];
+        out = std::max(out, x[s][j] + weight);
+      }
+    }
+  }
+  void weigh_back(int node, const MaxRows& x, const MaxRows& rows) const {
+    const int set = item.program->ref[node], lo = table_from(node), shift = item.clusters[node].lo - lo;
+    const MaxRows g = rows_of(node, item.clusters[node].adjoint);
+    const bool ends = item.program->top[set];
+    for (int j = ends ? 0 : std::max(0, shift); j < (ends ? x.width : std::min(x.width, g.width + shift)); j++) {
+      const double weight = potential(set, lo + j);
+      for (int s = 0; s < x.count; s++) rows[s][j] = g[s][ends ? 0 : j - shift] + weight;
+    }
+  }
+
+  // Rows without the ends that are worth nothing; `nothing_left` if that is all of them.
+  void keep(int node, const MaxRows& rows, int lo) {
+    Cluster& c = item.clusters[node];
+    Interval kept = {0, rows.width};
+    if (outside) {
+      const double* rest = outside[node].adjoint;
+      kept = visible_window(rows.count, rows.width, [&](int s, int j) { return rows[s][j] + rest[s] >= threshold; });
+      nothing_left = nothing_left || kept.hi <= kept.lo;
+      if (nothing_left) return;
+    }
+    c.width = kept.hi - kept.lo;
+    c.lo = lo + kept.lo;
+    c.adjoint = nullptr;
+    c.value = arena_take(w.kept.arena, (size_t)rows.count * (size_t)c.width);
+    for (int s = 0; s < rows.count; s++) std::copy_n(rows[s] + kept.lo, c.width, c.value + (ptrdiff_t)s * c.width);
+  }
+  void settle(int operand, int, const MaxRows& rows) {
+    const size_t all = (size_t)rows.count * (size_t)rows.width;
+    item.clusters[operand].adjoint = arena_take(w.kept.arena, all);
+    std::copy_n(rows.value, all, item.clusters[operand].adjoint);
+  }
+
+  // out[i + j] = max(itself, x[i] + y[j])
+  void multiply(int, const MaxRows& x, const MaxRows& y, const Terms& terms, int, const MaxRows& rows) {
+    const bool swapped = x.width > y.width;
+    const MaxRows &shorter = swapped ? y : x, &longer = swapped ? x : y;
+    const MaxRows found = zero(1, rows.width);
+    for (const Term& t : terms) {
+      const double *p = shorter[swapped ? t.y : t.x], *q = longer[swapped ? t.x : t.y];
+      if (shorter.width <= kShort) {
+        for (int i = 0; i < shorter.width; i++) raise(rows[t.out] + i, q, p[i], longer.width);
+        continue;
+      }
+      max_plus_rows(kernels, 1, p, shorter.width, q, longer.width, 0, rows.width, threads, found.value);
+      raise(rows[t.out], found.value, 0.0, rows.width);
+    }
+  }
+  MaxRows moved(int node, int shift, int width) {
+    const MaxRows g = rows_of(node, item.clusters[node].adjoint), out = zero(g.count, width);
+    for (int s = 0; s < g.count; s++) std::copy_n(g[s], g.width, out[s] + shift);
+    return out;
+  }
+  // out[i] = max(itself, g[i + j] + y[j])
+  void correlate(const double* g, int ng, const double* y, int ny, double* out, int n) {
+    if (std::min(ny, n) <= kShort) {
+      for (int j = 0; j < ny; j++) raise(out, g + j, y[j], n);
+      return;
+    }
+    double *turned = zero(1, ny).value, *found = zero(1, n).value;
+    std::reverse_copy(y, y + ny, turned);
+    max_plus_rows(kernels, 1, turned, ny, g, ng, ny - 1, n, threads, found);
+    raise(out, found, 0.0, n);
+  }
+  void divide(int, const MaxRows& g, const MaxRows& x, const MaxRows& y, const Terms& terms, const MaxRows& gx, const MaxRows& gy) {
+    for (const Term& t : terms) {
+      correlate(g[t.out], g.width, y[t.y], y.width, gx[t.x], x.width);
+      correlate(g[t.out], g.width, x[t.x], x.width, gy[t.y], y.width);
+    }
+  }
+
+  // Best weights without the vertex's own.
+  void leaf_down(int node) {
+    const int v = item.program->ref[node];
+    const MaxRows g = rows_of(node, item.clusters[node].adjoint);
+    for (int k = 0; k < item.states; k++) {
+      const int j = place(v, k) - item.clusters[node].lo;
+      item.messages[(ptrdiff_t)v * item.states + k] = j >= 0 && j < g.width ? g[k][j] : -HUGE_VAL;
+    }
+  }
+};
+
+// The first of the largest weights on offer.
+struct Best {
+  const MaxNumbers& of;
+  double weight = -HUGE_VAL;
+  int n = 0, best = 0;
+
+  void begin(int) {}
+  void take(double w) {
+    if (w > weight) weight = w, best = n;
+    n++;
+  }
+  void offer(const MaxRows& x, int s, int i, const MaxRows& y, int t, int j, double w) { take(x[s][i] + (w + y[t][j])); }
+  void offer(const MaxRows& x, int s, int i, double w) { take(w + x[s][i]); }
+  void offer(const MaxRows& x, int s, int i, int set, int count) { take(x[s][i] + of.potential(set, count)); }
+  int pick() const { return best; }
 };
 
 class MaxPass {
  public:
   enum class Found { kValues, kNothing, kTooMuch };
 
-  MaxPass(const Kernels& kernels, const MaxModel& model, bool counting, int threads)
-      : kernels_(kernels), model_(model), counting_(counting), threads_(thread_count(threads)), K_(model.states),
-        clusters_((size_t)model.program.nodes), identity_((size_t)(K_ * K_), -HUGE_VAL), table_top_(model.sets) {
-    for (int op = kRake; op <= kOuter; op++) {
-      terms_[op].resize((size_t)(K_ * K_ * K_));
-      terms_[op].resize((size_t)list_terms(op, K_, terms_[op].data()));
-    }
-    for (int k = 0; k < K_; k++) identity_[(size_t)(k * K_ + k)] = 0;
-    for (size_t s = 0; s < model.sets; s++)
-      table_top_[s] = *std::max_element(model.tables + model.offset[s], model.tables + model.offset[s + 1]);
+  MaxPass(const Kernels& kernels, const ClusterInput& models, size_t b, bool counting, int threads)
+      : models_(models), view_(models.program), clusters_((size_t)view_.nodes), identity_(identity_of(models.states, true)),
+        messages_((size_t)view_.variables * (size_t)models.states), uncounted_((size_t)view_.variables, 0),
+        item_(models.item(b, clusters_.data())), worker_{{&arena_, nullptr, 0}, {&scratch_, nullptr, 0}},
+        pass_{{{item_, worker_}, kernels, counting, thread_count(threads)}} {
+    if (!counting) view_.counted = uncounted_.data();
+    item_.program = &view_;
+    std::vector<Term> list((size_t)(models.states * models.states * models.states));
+    for (int op = kRake; op <= kOuter; op++) terms_[op] = list_terms(op, models.states, list.data());
+    for (size_t s = 0; s < models.sets; s++)
+      table_top_.push_back(*std::max_element(item_.tables + item_.offset[s], item_.tables + item_.offset[s + 1]));
+    item_.table_top = table_top_.data();
+    item_.identity = identity_.data();
+    item_.messages = messages_.data();
   }
+  MaxPass(const MaxPass&) = delete;
 
-  // Values of all clusters. With `outside`, a pass without counts that went up and down, counts are cut off at the ends
-  // of a cluster where no configuration of weight `threshold` can have them. Gives up after `most_work` sums.
+  // Values of all clusters, without what `outside` and `threshold` cut off (see MaxNumbers). Gives up after `most_work` sums.
   Found up(const MaxPass* outside, double threshold, double most_work) {
-    outside_ = outside;
-    threshold_ = threshold;
+    const ClusterView& view = view_;
+    pass_.outside = outside ? outside->clusters_.data() : nullptr;
+    pass_.threshold = threshold;
+    pass_.nothing_left = false;
     arena_.reset();
-    work_ = 0;
-    for (int32_t i = 0; i < model_.program.nodes; i++) {
+    double work = 0;
+    for (int32_t i = 0; i < view.nodes; i++) {
       if (i % kNodesBetweenSignals == 0) let_signals_through();
-      const int node = model_.order[i], op = model_.program.op[node];
-      const bool left = op == kLeaf || op == kOnes ? leaf_up(node) : op < kRake ? single_up(node) : product_up(node);
+      const int node = models_.order[i];
+      pass_.up(node);
       scratch_.reset();
-      if (!left) return Found::kNothing;
-      if (work_ > most_work) return Found::kTooMuch;
+      if (pass_.nothing_left) return Found::kNothing;
+      if (view.op[node] >= kRake)
+        work += terms_[view.op[node]] * clusters_[(size_t)view.a[node]].width * clusters_[(size_t)view.b[node]].width;
+      if (work > most_work) return Found::kTooMuch;
     }
     return Found::kValues;
   }
@@ -77,23 +231,23 @@ class MaxPass {
   // Best weight, after `up`.
   double total() const {
     double sum = 0;
-    for (size_t i = 0; i < model_.n_roots; i++) sum += clusters_[(size_t)model_.roots[i]].value[0];
+    for (size_t i = 0; i < models_.n_roots; i++) sum += clusters_[(size_t)models_.roots[i]].value[0];
     return sum;
   }
 
   // What `up` takes if nothing is cut off.
   double most_work() const {
-    const ClusterView& view = model_.program;
+    const ClusterView& view = view_;
     std::vector<double> width((size_t)view.nodes, 1.0);
     double work = 0;
     for (int32_t i = 0; i < view.nodes; i++) {
-      const int node = model_.order[i], op = view.op[node];
+      const int node = models_.order[i], op = view.op[node];
       double& own = width[(size_t)node];
       if (op == kLeaf) {
-        own = leaf_width(view, model_.score, view.ref[node], K_);
+        own = leaf_width(view, models_.score, view.ref[node], models_.states);
       } else if (op >= kRake) {
         const double x = width[(size_t)view.a[node]], y = width[(size_t)view.b[node]];
-        work += (double)terms_[op].size() * x * y;
+        work += terms_[view.op[node]] * x * y;
         own = x + y - 1;
       } else if (op != kOnes) {
         own = op == kTable && view.top[view.ref[node]] ? 1.0 : width[(size_t)view.a[node]];
@@ -102,64 +256,31 @@ class MaxPass {
     return work;
   }
 
-  void down() {
+  // Best weights without a vertex's own, `messages`, and, if there is room for them, by count of every set.
+  void down(double* counts) {
     const double all = total();
-    for (size_t i = 0; i < model_.n_roots; i++) {
-      MaxCluster& c = clusters_[(size_t)model_.roots[i]];
+    item_.log_counts = counts;
+    std::fill(messages_.begin(), messages_.end(), -HUGE_VAL);
+    for (size_t i = 0; i < models_.n_roots; i++) {
+      Cluster& c = clusters_[(size_t)models_.roots[i]];
       c.adjoint = arena_take(&arena_, 1);
       c.adjoint[0] = all > -HUGE_VAL ? all - c.value[0] : -HUGE_VAL;
     }
-    for (int32_t i = model_.program.nodes; i-- > 0;) {
+    for (int32_t i = view_.nodes; i-- > 0;) {
       if (i % kNodesBetweenSignals == 0) let_signals_through();
-      const int node = model_.order[i];
-      if (model_.program.op[node] < kRake) single_down(node);
-      else product_down(node);
+      pass_.down(models_.order[i]);
       scratch_.reset();
     }
   }
-
-  // Best weights without the vertex's own (D, K), after `down`.
-  void messages(double* out) const {
-    const ClusterView& view = model_.program;
-    for (int32_t node = 0; node < view.nodes; node++) {
-      if (view.op[node] != kLeaf) continue;
-      const int v = view.ref[node];
-      const MaxCluster& c = clusters_[(size_t)node];
-      for (int k = 0; k < K_; k++) {
-        const int j = (counting_ && view.counted[v] ? model_.score[(ptrdiff_t)v * K_ + k] : 0) - c.lo;
-        out[(ptrdiff_t)v * K_ + k] = j >= 0 && j < c.width ? c.adjoint[(ptrdiff_t)k * c.width + j] : -HUGE_VAL;
-      }
-    }
-  }
-
-  // Best weights by count of every set, packed, after `down`.
-  void counts(double* out) const {
-    const ClusterView& view = model_.program;
-    for (int32_t node = 0; node < view.nodes; node++) {
-      if (view.op[node] != kTable) continue;
-      const MaxCluster& x = clusters_[(size_t)view.a[node]];
-      const int states = states_of(view.kind[node], K_);
-      double* to = out + model_.offset[view.ref[node]];
-      // The adjoint of what a potential was added to has the potential in it.
-      for (int s = 0; s < states; s++)
-        for (int j = 0; j < x.width; j++) {
-          const ptrdiff_t cell = (ptrdiff_t)s * x.width + j;
-          to[x.lo + j] = std::max(to[x.lo + j], x.value[cell] + x.adjoint[cell]);
-        }
-    }
-  }
+  const std::vector<double>& messages() const { return messages_; }
 
   // The smallest of all max-marginals that are possible by the bounds of a pass without counts.
   double smallest_belief(const MaxPass& bounds, bool* missing) const {
-    const size_t n = (size_t)model_.program.variables * (size_t)K_;
-    std::vector<double> own(n, -HUGE_VAL), most(n, -HUGE_VAL);
-    messages(own.data());
-    bounds.messages(most.data());
     double smallest = HUGE_VAL;
     *missing = false;
-    for (size_t i = 0; i < n; i++) {
-      if (model_.log_leaf[i] + most[i] == -HUGE_VAL) continue;
-      const double belief = model_.log_leaf[i] + own[i];
+    for (size_t i = 0; i < messages_.size(); i++) {
+      if (item_.log_leaf[i] + bounds.messages_[i] == -HUGE_VAL) continue;
+      const double belief = item_.log_leaf[i] + messages_[i];
       if (belief == -HUGE_VAL) *missing = true;
       else smallest = std::min(smallest, belief);
     }
@@ -168,233 +289,27 @@ class MaxPass {
 
   // A best configuration (D,), after `up`.
   void states(int64_t* out) {
-    const ClusterView& view = model_.program;
-    state_.assign((size_t)view.nodes, 0);
-    count_.assign((size_t)view.nodes, 0);
+    const ClusterView& view = view_;
+    std::vector<int> state((size_t)view.nodes, 0), count(state);
     for (int32_t i = view.nodes; i-- > 0;) {
-      const int node = model_.order[i];
-      if (view.op[node] == kLeaf) out[view.ref[node]] = state_[(size_t)node];
-      if (view.op[node] < kRake) walk_single(node);
-      else walk_product(node);
+      const int node = models_.order[i];
+      if (view.op[node] == kLeaf) out[view.ref[node]] = state[(size_t)node];
+      pass_.choose(node, Best{pass_}, state.data(), count.data());
       scratch_.reset();
     }
   }
 
  private:
-  // Filled with -inf.
-  static double* empty(Arena* arena, size_t n) {
-    double* p = arena_take(arena, n);
-    std::fill_n(p, n, -HUGE_VAL);
-    return p;
-  }
-  double* scratch(size_t n) { return empty(&scratch_, n); }  // forgotten after every cluster
-  double* nothing(size_t n) { return empty(&arena_, n); }
-
-  double potential(int set, int count) const {
-    if (!counting_) return table_top_[(size_t)set];
-    const int64_t place = model_.offset[set] + count;
-    return place < model_.offset[set + 1] ? model_.tables[place] : -HUGE_VAL;
-  }
-
-  // out[i + j] = max(itself, x[i] + y[j])
-  void convolve(const double* x, int nx, const double* y, int ny, double* out) {
-    if (nx > ny) {
-      std::swap(x, y);
-      std::swap(nx, ny);
-    }
-    if (nx <= kShort) {
-      for (int i = 0; i < nx; i++)
-        for (int j = 0; j < ny; j++) out[i + j] = std::max(out[i + j], x[i] + y[j]);
-      return;
-    }
-    const int width = nx + ny - 1;
-    double* found = scratch((size_t)width);
-    max_plus_rows(kernels_, 1, x, nx, y, ny, 0, width, threads_, found);
-    raise(out, found, 0.0, width);
-  }
-
-  // out[i] = max(itself, g[i + j - shift] + y[j])
-  void correlate(const double* g, int ng, int shift, const double* y, int ny, double* out, int n) {
-    if (std::min(ny, n) <= kShort) {
-      for (int j = 0; j < ny; j++) {
-        const int stop = std::min(n, ng + shift - j);
-        for (int i = std::max(0, shift - j); i < stop; i++) out[i] = std::max(out[i], g[i + j - shift] + y[j]);
-      }
-      return;
-    }
-    double *turned = scratch((size_t)ny), *found = scratch((size_t)n);
-    std::reverse_copy(y, y + ny, turned);
-    max_plus_rows(kernels_, 1, turned, ny, g, ng, ny - 1 - shift, n, threads_, found);
-    raise(out, found, 0.0, n);
-  }
-
-  // The second operand across the edge: best over the state behind it.
-  Second second_operand(int node) {
-    const MaxCluster& c = clusters_[(size_t)model_.program.b[node]];
-    return tallytree::second_operand(model_.program, node, K_, model_.log_edges, identity_.data(), c.value, c.width,
-                                     [&](size_t n) { return scratch(n); }, raise);
-  }
-
-  // Store rows of n counts, without the ends that are worth nothing; false if that is all of them.
-  bool keep(int node, const double* rows, int states, int n, int lo) {
-    MaxCluster& c = clusters_[(size_t)node];
-    Interval kept = {0, n};
-    if (outside_) {
-      const double* rest = outside_->clusters_[(size_t)node].adjoint;
-      kept = visible_window(states, n, [&](int s, int j) { return rows[(ptrdiff_t)s * n + j] + rest[s] >= threshold_; });
-      if (kept.hi <= kept.lo) return false;
-    }
-    c.width = kept.hi - kept.lo;
-    c.lo = lo + kept.lo;
-    c.adjoint = nullptr;
-    c.value = arena_take(&arena_, (size_t)states * (size_t)c.width);
-    for (int s = 0; s < states; s++)
-      std::copy_n(rows + (ptrdiff_t)s * n + kept.lo, c.width, c.value + (ptrdiff_t)s * c.width);
-    return true;
-  }
-
-  bool product_up(int node) {
-    const ClusterView& view = model_.program;
-    const MaxCluster &x = clusters_[(size_t)view.a[node]], &b = clusters_[(size_t)view.b[node]];
-    const Second y = second_operand(node);
-    const std::vector<Term>& terms = terms_[view.op[node]];
-    const int states = states_of(view.kind[node], K_), n = x.width + y.width - 1;
-    double* rows = scratch((size_t)states * (size_t)n);
-    for (const Term& t : terms)
-      convolve(x.value + (ptrdiff_t)t.x * x.width, x.width, y.rows + (ptrdiff_t)t.y * y.width, y.width,
-               rows + (ptrdiff_t)t.out * n);
-    work_ += (double)terms.size() * x.width * y.width;
-    return keep(node, rows, states, n, x.lo + b.lo);
-  }
-
-  bool leaf_up(int node) {
-    const ClusterView& view = model_.program;
-    const int K = K_, v = view.ref[node];
-    const bool leaf = view.op[node] == kLeaf, counted = leaf && counting_ && view.counted[v];
-    const int width = counted ? leaf_width(view, model_.score, v, K) : 1;
-    double* rows = scratch((size_t)(K * width));
-    for (int k = 0; k < K; k++) {
-      const ptrdiff_t at = (ptrdiff_t)v * K + k;
-      rows[k * width + (counted ? model_.score[at] : 0)] = leaf ? model_.log_leaf[at] : 0.0;
-    }
-    return keep(node, rows, K, width, 0);
-  }
-
-  bool single_up(int node) {
-    const ClusterView& view = model_.program;
-    const MaxCluster& x = clusters_[(size_t)view.a[node]];
-    const int n = x.width, states = states_of(view.kind[node], K_);
-    if (view.op[node] == kTable) {
-      const bool ends = view.top[view.ref[node]];
-      const int width = ends ? 1 : n;
-      double* rows = scratch((size_t)states * (size_t)width);
-      for (int i = 0; i < states; i++)
-        for (int j = 0; j < n; j++) {
-          double& out = rows[(ptrdiff_t)i * width + (ends ? 0 : j)];
-          out = std::max(out, x.value[(ptrdiff_t)i * n + j] + potential(view.ref[node], x.lo + j));
-        }
-      return keep(node, rows, states, width, ends ? 0 : x.lo);
-    }
-    double* rows = scratch((size_t)states * (size_t)n);
-    link_rows(view, node, K_, model_.log_edges, 0.0, [&](int to, int from, double w) {
-      raise(rows + (ptrdiff_t)to * n, x.value + (ptrdiff_t)from * n, w, n);
-    });
-    return keep(node, rows, states, n, x.lo);
-  }
-
-  void product_down(int node) {
-    const ClusterView& view = model_.program;
-    const MaxCluster& c = clusters_[(size_t)node];
-    MaxCluster &x = clusters_[(size_t)view.a[node]], &b = clusters_[(size_t)view.b[node]];
-    const Second y = second_operand(node);
-    const int K = K_, shift = c.lo - x.lo - b.lo, n = y.width;
-    const int x_states = states_of(first_kind(view.op[node], view.kind[node]), K);
-    x.adjoint = nothing((size_t)x_states * (size_t)x.width);
-    b.adjoint = nothing((size_t)states_of(view.kind[view.b[node]], K) * (size_t)n);
-    double* to = y.table ? scratch((size_t)y.count * (size_t)n) : b.adjoint;
-    for (const Term& t : terms_[view.op[node]]) {
-      const double* g = c.adjoint + (ptrdiff_t)t.out * c.width;
-      const double *from_x = x.value + (ptrdiff_t)t.x * x.width, *from_y = y.rows + (ptrdiff_t)t.y * n;
-      correlate(g, c.width, shift, from_y, n, x.adjoint + (ptrdiff_t)t.x * x.width, x.width);
-      correlate(g, c.width, shift, from_x, x.width, to + (ptrdiff_t)t.y * n, n);
-    }
-    if (!y.table) return;
-    across(y, K, [&](int here, int behind, double w) {
-      raise(b.adjoint + (ptrdiff_t)behind * n, to + (ptrdiff_t)here * n, w, n);
-    });
-  }
-
-  void single_down(int node) {
-    const ClusterView& view = model_.program;
-    const int op = view.op[node], set = view.ref[node];
-    if (op == kLeaf || op == kOnes) return;
-    const MaxCluster& c = clusters_[(size_t)node];
-    MaxCluster& x = clusters_[(size_t)view.a[node]];
-    const int n = x.width, shift = c.lo - x.lo, states = states_of(first_kind(op, view.kind[node]), K_);
-    const bool ends = op == kTable && view.top[set];
-    const int first = ends ? 0 : std::max(0, shift), stop = ends ? n : std::min(n, c.width + shift);
-    x.adjoint = nothing((size_t)states * (size_t)n);
-    if (op == kTable) {
-      for (int s = 0; s < states; s++)
-        for (int j = first; j < stop; j++)
-          x.adjoint[(ptrdiff_t)s * n + j] =
-              c.adjoint[ends ? s : (ptrdiff_t)s * c.width + j - shift] + potential(set, x.lo + j);
-      return;
-    }
-    link_rows(view, node, K_, model_.log_edges, 0.0, [&](int from, int to, double w) {
-      raise(x.adjoint + (ptrdiff_t)to * n + first, c.adjoint + (ptrdiff_t)from * c.width + first - shift, w, stop - first);
-    });
-  }
-
-  void walk_product(int node) {
-    const ClusterView& view = model_.program;
-    const size_t a = (size_t)view.a[node], b = (size_t)view.b[node];
-    const MaxCluster &x = clusters_[a], &y = clusters_[b];
-    const Crossing edge = crossing(view, node, K_, model_.log_edges, identity_.data());
-    const std::vector<Term>& terms = terms_[view.op[node]];
-    const int z = count_[(size_t)node] - x.lo - y.lo;
-    Best best;
-    each_way(edge, K_, terms.data(), (int)terms.size(), state_[(size_t)node], 0.0, [&](int from, int to, double w) {
-      for (int i = std::max(0, z - y.width + 1); i <= std::min(z, x.width - 1); i++) {
-        if (!best.offer(x.value[(ptrdiff_t)from * x.width + i] + (w + y.value[(ptrdiff_t)to * y.width + z - i]))) continue;
-        state_[a] = from;
-        state_[b] = to;
-        count_[a] = x.lo + i;
-      }
-    });
-    count_[b] = count_[(size_t)node] - count_[a];
-  }
-
-  void walk_single(int node) {
-    const ClusterView& view = model_.program;
-    const int op = view.op[node], state = state_[(size_t)node], count = count_[(size_t)node];
-    if (op == kLeaf || op == kOnes) return;
-    const size_t a = (size_t)view.a[node];
-    const MaxCluster& x = clusters_[a];
-    state_[a] = state;
-    count_[a] = count;
-    Best best;
-    if (op == kTable && view.top[view.ref[node]]) {
-      for (int j = 0; j < x.width; j++)
-        if (best.offer(x.value[(ptrdiff_t)state * x.width + j] + potential(view.ref[node], x.lo + j))) count_[a] = x.lo + j;
-    } else if (op != kTable) {
-      link_rows(view, node, K_, model_.log_edges, 0.0, [&](int to, int from, double w) {
-        if (to == state && best.offer(w + x.value[(ptrdiff_t)from * x.width + count - x.lo])) state_[a] = from;
-      });
-    }
-  }
-
-  const Kernels& kernels_;
-  const MaxModel& model_;
-  bool counting_;
-  int threads_, K_;
-  double work_ = 0, threshold_ = 0;
-  const MaxPass* outside_ = nullptr;
-  std::vector<MaxCluster> clusters_;
-  std::vector<Term> terms_[kOuter + 1];
-  std::vector<double> identity_, table_top_;
-  std::vector<int32_t> state_, count_;  // of every cluster, on the way down a configuration
+  const ClusterInput& models_;
+  ClusterView view_;  // in which no vertex is counted if the pass does not count
+  std::vector<Cluster> clusters_;
+  std::vector<double> identity_, messages_, table_top_;
+  std::vector<int8_t> uncounted_;
+  double terms_[kOuter + 1] = {};  // products of rows that make a cluster, by its operation
   Arena arena_, scratch_;
+  ClusterItem item_;
+  ClusterWorker worker_;
+  ProgramPass<MaxNumbers> pass_;
 };
 
 // The exact optimum by bounds: guess how far it lies below the upper bound U of the model without counts, leave out
@@ -408,17 +323,17 @@ struct Search {
   MaxPass pass, bounds;
   double top, margin_per_unit;
 
-  Search(const Kernels& kernels, const MaxModel& model, int depth, int threads)
-      : pass(kernels, model, true, threads), bounds(kernels, model, false, 1),
+  Search(const Kernels& kernels, const ClusterInput& models, size_t b, int threads)
+      : pass(kernels, models, b, true, threads), bounds(kernels, models, b, false, 1),
         // Partial sums of non-positive terms are at most the whole; those of one level are disjoint.
-        margin_per_unit(16 * kUnitRoundoff * (depth + 8)) {}
+        margin_per_unit(16 * kUnitRoundoff * (models.levels + 8)) {}
 
   double margin(double threshold) const { return margin_per_unit * (1 + std::fabs(threshold)); }
 
   // With `pass` holding the values (and adjoints) of everything that matters; false: leave nothing out.
   bool found(double slack, bool marginals) {
     const double most = kShare * pass.most_work();
-    bounds.down();
+    bounds.down(nullptr);
     if (marginals) {
       bool missing;
       const double lowest = bounds.smallest_belief(bounds, &missing);
@@ -432,7 +347,7 @@ struct Search {
       double lowest = state == MaxPass::Found::kValues ? pass.total() : -HUGE_VAL;
       if (lowest >= threshold && marginals) {
         bool missing;
-        pass.down();
+        pass.down(nullptr);
         lowest = std::min(lowest, pass.smallest_belief(bounds, &missing));
         if (missing) lowest = -HUGE_VAL;
       }
@@ -444,45 +359,40 @@ struct Search {
   }
 };
 
-void one_model(const Kernels& kernels, const MaxModel& model, const MaximaInput& in, const MaximaOutput& out, size_t b,
+void one_model(const Kernels& kernels, const ClusterInput& models, double slack, bool give_up, const MaximaOutput& out, size_t b,
                int threads) {
-  const size_t D = (size_t)model.program.variables, K = (size_t)model.states;
-  Search search(kernels, model, in.depth, threads);
+  const size_t D = (size_t)models.program.variables, K = (size_t)models.states;
+  Search search(kernels, models, b, threads);
   search.bounds.up(nullptr, 0, HUGE_VAL);
   search.top = search.bounds.total();
-  double* value = out.value + b;
+  double *value = out.value + b, *counts = out.counts ? out.counts + b * models.entries : nullptr;
   *value = -HUGE_VAL;
   out.known[b] = true;
   if (out.states) std::fill_n(out.states + b * D, D, 0);
   if (out.messages) std::fill_n(out.messages + b * D * K, D * K, -HUGE_VAL);
-  if (out.counts) std::fill_n(out.counts + b * in.entries, in.entries, -HUGE_VAL);
+  if (counts) std::fill_n(counts, models.entries, -HUGE_VAL);
   if (search.top == -HUGE_VAL) return;
   const bool downwards = out.messages || out.counts;
-  if (!(std::isfinite(in.slack[b]) && search.found(in.slack[b], downwards))) {
-    out.known[b] = !in.give_up;
-    if (in.give_up) return;
+  if (!(std::isfinite(slack) && search.found(slack, downwards))) {
+    out.known[b] = !give_up;
+    if (give_up) return;
     search.pass.up(nullptr, 0, HUGE_VAL);
-    if (downwards) search.pass.down();
   }
   *value = search.pass.total();
   if (*value == -HUGE_VAL) return;
   if (out.states) search.pass.states(out.states + b * D);
-  if (out.messages) search.pass.messages(out.messages + b * D * K);
-  if (out.counts) search.pass.counts(out.counts + b * in.entries);
+  if (!downwards) return;
+  search.pass.down(counts);
+  if (out.messages) std::copy(search.pass.messages().begin(), search.pass.messages().end(), out.messages + b * D * K);
 }
 
 }  // namespace
 
-void find_maxima(const Kernels& kernels, const MaximaInput& in, const MaximaOutput& out, int threads) {
-  const size_t D = (size_t)in.first.program.variables, K = (size_t)in.first.states;
-  const int used = thread_count(threads), inside = in.batch > 1 ? 1 : used;
-  parallel_for((ptrdiff_t)in.batch, in.batch > 1 ? used : 1, [&](ptrdiff_t row) {
-    const size_t b = (size_t)row;
-    MaxModel model = in.first;
-    model.log_leaf += b * D * K;
-    if (!in.shared_edges) model.log_edges += b * in.edges * K * K;
-    if (!in.shared_tables) model.tables += b * in.entries;
-    one_model(kernels, model, in, out, b, inside);
+void find_maxima(const Kernels& kernels, const ClusterInput& models, const double* slack, bool give_up, const MaximaOutput& out,
+                 int threads) {
+  const int used = thread_count(threads), inside = models.batch > 1 ? 1 : used;
+  parallel_for((ptrdiff_t)models.batch, models.batch > 1 ? used : 1, [&](ptrdiff_t b) {
+    one_model(kernels, models, slack[b], give_up, out, (size_t)b, inside);
   });
 }
 

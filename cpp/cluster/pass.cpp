@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 
 #include "base/parallel.hpp"
 #include "base/workspace.hpp"
+#include "cluster/program_pass.hpp"
 
 namespace tallytree {
 
@@ -55,54 +55,77 @@ std::vector<Interval> possible_counts(const ClusterInput& in, const double* tabl
 
 }  // namespace
 
-void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterOutput& out, int threads) {
-  threads = in.program.nodes < kParallel ? 1 : thread_count(threads);
-  const size_t K = (size_t)in.states, D = (size_t)in.program.variables;
-  const double infinity = std::numeric_limits<double>::infinity();
+ClusterItem ClusterInput::item(size_t b, Cluster* clusters) const {
+  const size_t K = (size_t)states;
+  ClusterItem item = {};
+  item.program = &program;
+  item.states = states;
+  item.log_leaf = log_leaf + b * (size_t)program.variables * K;
+  item.edges = edge_tables + (shared_edges ? 0 : b * edges * K * K);
+  item.tables = tables + (shared_tables ? 0 : b * entries);
+  item.offset = offset;
+  item.score = score;
+  item.clusters = clusters;
+  return item;
+}
+
+std::vector<double> identity_of(int states, bool logarithms) {
+  std::vector<double> identity((size_t)(states * states), logarithms ? -kInfinity : 0.0);
+  for (int k = 0; k < states; k++) identity[(size_t)(k * states + k)] = logarithms ? 0.0 : 1.0;
+  return identity;
+}
+
+void cluster_pass(const Kernels& kernels, const ClusterInput& models, const SumInput& in, const ClusterOutput& out, int threads) {
+  const ClusterView& program = models.program;
+  threads = program.nodes < kParallel ? 1 : thread_count(threads);
+  const size_t K = (size_t)models.states, D = (size_t)program.variables;
   std::vector<Thread> memory((size_t)threads);
-  std::vector<Cluster> clusters((size_t)in.program.nodes);
-  std::vector<double> identity(K * K, 0.0);
+  std::vector<Cluster> clusters((size_t)program.nodes);
   const bool wide = in.arithmetic == kWide;
-  if (wide) std::fill(identity.begin(), identity.end(), -infinity);
-  for (size_t k = 0; k < K; k++) identity[k * K + k] = wide ? 0.0 : 1.0;
+  const std::vector<double> identity = identity_of(models.states, wide);
   const auto worker_of = [&](int t) { return ClusterWorker{{&memory[(size_t)t].arena, nullptr, 0}, {&memory[(size_t)t].scratch, nullptr, 0}}; };
   const std::shared_ptr<PlanCache> plans = new_plan_cache();
 
-  for (size_t b = 0; b < in.batch; b++) {
+  for (size_t b = 0; b < models.batch; b++) {
     for (Thread& t : memory) t.arena.reset();
-    const size_t edge_row = in.shared_edges ? 0 : b, table_row = in.shared_tables ? 0 : b;
-    ClusterItem item = {
-        &in.program, in.states, in.log_leaf + b * D * K, in.edge_tables + edge_row * in.edges * K * K,
-        in.edge_top + edge_row * in.edges, identity.data(), in.tables + table_row * in.entries,
-        in.table_top + table_row * in.sets, in.offset, in.score, clusters.data(), out.messages + b * D * K,
-        out.log_edges + b * in.edges * K * K, out.log_counts + b * in.entries, in.keep, plans.get(), in.arithmetic == kFourier, nullptr,
-        in.powers + (wide ? b * in.sets : 0), in.top_set};
+    ClusterItem item = models.item(b, clusters.data());
+    item.edge_top = in.edge_top + (models.shared_edges ? 0 : b * models.edges);
+    item.table_top = in.table_top + (models.shared_tables ? 0 : b * models.sets);
+    item.identity = identity.data();
+    item.messages = out.messages + b * D * K;
+    item.log_edges = out.log_edges + b * models.edges * K * K;
+    item.log_counts = out.log_counts + b * models.entries;
+    item.keep = in.keep;
+    item.plans = plans.get();
+    item.use_fft = in.arithmetic == kFourier;
+    item.powers = in.powers + (wide ? b * models.sets : 0);
+    item.top_set = in.top_set;
     std::vector<Interval> windows;
-    if (wide) windows = possible_counts(in, item.tables);
+    if (wide) windows = possible_counts(models, item.tables);
     item.windows = windows.data();
     if (!in.samples) {
-      std::fill_n(item.log_edges, in.edges * K * K, -infinity);
-      std::fill_n(item.log_counts, in.entries, -infinity);
+      std::fill_n(item.log_edges, models.edges * K * K, -kInfinity);
+      std::fill_n(item.log_counts, models.entries, -kInfinity);
     }
     const auto each_chunk = [&](int level, auto pass) {
-      const ptrdiff_t start = in.level_start[level], stop = in.level_start[level + 1];
+      const ptrdiff_t start = models.level_start[level], stop = models.level_start[level + 1];
       const ptrdiff_t chunk = std::clamp<ptrdiff_t>((stop - start) / (4 * threads), 1, kChunk);
       const size_t tasks = (size_t)((stop - start + chunk - 1) / chunk);
       run_tasks(tasks, threads, [&](size_t task, int thread) {
         const ptrdiff_t first = start + (ptrdiff_t)task * chunk, count = std::min(chunk, stop - first);
         ClusterWorker worker = worker_of(thread);
-        pass(item, worker, in.order + first, count);
+        pass(item, worker, models.order + first, count);
       });
     };
     const ClusterKernels& k = *kernels.cluster;
-    for (int level = 0; level < in.levels; level++) each_chunk(level, wide ? k.wide_cluster_up : k.cluster_up);
+    for (int level = 0; level < models.levels; level++) each_chunk(level, wide ? k.wide_cluster_up : k.cluster_up);
     if (in.samples) {
       run_tasks(in.samples, threads, [&](size_t i, int thread) {
-        const size_t nodes = (size_t)in.program.nodes;
+        const size_t nodes = (size_t)program.nodes;
         std::vector<int> state(nodes, 0), count(nodes, 0);
         ClusterWorker worker = worker_of(thread);
-        k.wide_cluster_draw(item, worker, in.order, in.uniform + (b * in.samples + i) * nodes, state.data(), count.data(),
-                             out.drawn + (i * in.batch + b) * D);
+        k.wide_cluster_draw(item, worker, models.order, in.uniform + (b * in.samples + i) * nodes, state.data(), count.data(),
+                             out.drawn + (i * models.batch + b) * D);
       });
       continue;
     }
@@ -113,22 +136,22 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       log_z.add(c.log_scale);
       power += c.exponent;
     }
-    std::vector<double> ones(in.n_roots + 1, 1.0);
-    for (size_t i = 0; i < in.n_roots; i++) {
-      Cluster& c = clusters[(size_t)in.roots[i]];
+    std::vector<double> ones(models.n_roots + 1, 1.0);
+    for (size_t i = 0; i < models.n_roots; i++) {
+      Cluster& c = clusters[(size_t)models.roots[i]];
       c.adjoint = c.reach = &ones[i];
       ClusterWorker worker = worker_of(0);
-      if (wide) log_z.add(k.wide_cluster_root(item, worker, in.roots[i]));
+      if (wide) log_z.add(k.wide_cluster_root(item, worker, models.roots[i]));
     }
-    for (int level = in.levels; level-- > 0;) each_chunk(level, wide ? k.wide_cluster_down : k.cluster_down);
+    for (int level = models.levels; level-- > 0;) each_chunk(level, wide ? k.wide_cluster_down : k.cluster_down);
     // Adjoints take the errors of those above with them.
-    std::vector<double> above((size_t)in.program.nodes, 0.0);
+    std::vector<double> above((size_t)program.nodes, 0.0);
     double longest = 0;
-    for (size_t i = (size_t)in.program.nodes; i-- > 0;) {
-      const int32_t node = in.order[i];
+    for (size_t i = (size_t)program.nodes; i-- > 0;) {
+      const int32_t node = models.order[i];
       const double own = above[(size_t)node] + clusters[(size_t)node].transform;
       longest = std::max(longest, own);
-      for (const int32_t part : {in.program.a[node], in.program.b[node]})
+      for (const int32_t part : {program.a[node], program.b[node]})
         if (part >= 0) above[(size_t)part] = own;
     }
     for (const Cluster& c : clusters) {
@@ -136,7 +159,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterO
       noise += c.noise * c.noise;
       vanished += c.vanished;
       path = std::max(path, c.path_error);
-      if (std::isnan(c.path_error)) path = infinity;
+      if (std::isnan(c.path_error)) path = kInfinity;
     }
     out.log_z[b] = log_z.total;
     // Errors of different clusters are independent: four standard deviations of their sum.

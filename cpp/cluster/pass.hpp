@@ -7,16 +7,27 @@
 
 namespace tallytree {
 
+// A batch of models on one program. Without `shared_edges` and `shared_tables` every model has its own.
 struct ClusterInput {
   ClusterView program;
   const int64_t* level_start;  // clusters are listed level by level: those of level l from level_start[l] on
-  const int32_t* order;
+  const int32_t *order, *roots;
   int levels, states;
   size_t batch, edges, entries, sets, n_roots;
-  const double *log_leaf, *edge_tables, *edge_top, *tables, *table_top;
+  const double *log_leaf, *edge_tables, *tables;
   bool shared_edges, shared_tables;
   const int64_t* offset;
-  const int32_t *score, *roots;
+  const int32_t* score;
+
+  // Model b, without anything that only some passes need.
+  ClusterItem item(size_t b, Cluster* clusters) const;
+};
+// What weighs 1 where a state stays what it is, and 0 elsewhere, (K, K); as logarithms if so.
+std::vector<double> identity_of(int states, bool logarithms);
+
+// What sum-product needs besides.
+struct SumInput {
+  const double *edge_top, *table_top;
   double keep;
   int arithmetic;  // of ClusterArithmetic
   const double* powers;    // (batch, sets), see ClusterItem
@@ -36,7 +47,20 @@ struct ClusterOutput {
   double* noise;
 };
 
-void cluster_pass(const Kernels& kernels, const ClusterInput& in, const ClusterOutput& out, int threads);
+void cluster_pass(const Kernels& kernels, const ClusterInput& models, const SumInput& in, const ClusterOutput& out, int threads);
+
+// Best configurations and max-marginals, of models in logarithms; see max_pass.cpp.
+struct MaximaOutput {
+  double* value;                // (batch): best log-weight
+  bool* known;                  // (batch): false where it was given up
+  int64_t* states;              // (batch, D), or null
+  double *messages, *counts;    // (batch, D, K) and (batch, entries), or null
+};
+// All tables must have largest entry 0 or -inf: errors are bounded by the size of what is left of the weights. `slack` (batch):
+// by how much the best configuration is expected to fall short of the bound without counts; infinity: it is not known, and
+// nothing is left out. Where leaving out does not help, nothing is left out, unless it is to `give_up`.
+void find_maxima(const Kernels& kernels, const ClusterInput& models, const double* slack, bool give_up, const MaximaOutput& out,
+                 int threads);
 
 // Rooted forests of pairs: marginals and best configurations without counts, derivatives with one count.
 

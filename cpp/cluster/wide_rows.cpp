@@ -4,7 +4,7 @@
 // rows of a cluster in one window. Tilts are powers of two: weights get 2^(power score) and the tables of the sets that hold all
 // others 2^(-power count), exactly.
 #include "base/wide.hpp"
-#include "cluster/types.hpp"
+#include "cluster/program_pass.hpp"
 
 namespace tallytree::TT_LEVEL {
 
@@ -37,8 +37,6 @@ Rows rows_of(const ClusterItem& item, int node, double* kept) {
   const int count = states_of(item.program->kind[node], item.states), width = item.clusters[node].width;
   return {kept, kept + (ptrdiff_t)count * width, count, width, width};
 }
-Rows values(const ClusterItem& item, int node) { return rows_of(item, node, item.clusters[node].value); }
-Rows adjoints(const ClusterItem& item, int node) { return rows_of(item, node, item.clusters[node].adjoint); }
 
 // A logarithm as value times a power of two.
 struct Split {
@@ -89,7 +87,7 @@ double keep_rows(Worker& w, const Rows& rows, double*& out) {
 }
 
 // A sum of positive terms x y 2^e of any size.
-struct ScaledSum {
+struct Sum {
   double value = 0, exponent = kZeroExponent;
 
   void add(double x, double y, double e) {
@@ -98,10 +96,18 @@ struct ScaledSum {
     value = value * pow2(exponent - both) + x * y * pow2(e - both);
     exponent = both;
   }
-  void add(const Wide& x, const Wide& y) {
-    for (int k = 0; k < x.length; k++) add(x.value[k], y.value[k], x.exponent[k] + y.exponent[k]);
+  void add(const Rows& g, int s, const Rows& x, int t, int from, int n) {
+    const Wide a = g[s], b = x[t];
+    for (int k = from; k < from + n; k++) add(a.value[k], b.value[k], a.exponent[k] + b.exponent[k]);
   }
-  double log() const { return value > 0 ? exponent * kLn2High + (exponent * kLn2Low + real::log(value)) : -__builtin_inf(); }
+  void add(const Sum& x) { add(x.value, 1.0, x.exponent); }
+  Sum times(double log_weight) const {
+    const Split weight = split(log_weight);
+    return {value * weight.value, exponent + weight.exponent};
+  }
+  double log_share(const Sum& total) const {
+    return value > 0 ? (exponent - total.exponent) * kLn2 + real::log(value / total.value) : -__builtin_inf();
+  }
 };
 
 // Row s of out = x(k) f(lo + k) 2^(-power (lo + k)), f given by its logarithms.
@@ -114,253 +120,148 @@ void times_table(const Rows& out, int s, const Wide& x, const double* log_f, int
   });
 }
 
-// The tilt of a vertex's state, and of the table of a set, as powers of two.
-double state_power(const ClusterItem& item, int vertex, int state) {
-  const int set = item.top_set[vertex];
-  return set < 0 ? 0.0 : item.powers[set] * item.score[(ptrdiff_t)vertex * item.states + state];
-}
-double table_power(const ClusterItem& item, int set) { return item.program->top[set] ? item.powers[set] : 0.0; }
+struct WideNumbers : ProgramNumbers {
+  using Rows = TT_LEVEL::Rows;
+  using Sum = TT_LEVEL::Sum;
+  static constexpr double kOne = 0;  // a logarithm
 
-void finish(ClusterItem& item, Worker& kept, int node, const Rows& rows, int lo) {
-  Cluster& c = item.clusters[node];
-  c.exponent = keep_rows(kept, rows, c.value);
-  c.lo = lo;
-  c.width = rows.width;
-}
-void settle(ClusterItem& item, Worker& kept, int node, const Rows& rows) { keep_rows(kept, rows, item.clusters[node].adjoint); }
+  Rows zero(int count, int width) { return zero_rows(w.scratch, count, width); }
+  Rows values(int node) const { return rows_of(item, node, item.clusters[node].value); }
+  void add(const Rows& out, int to, const Rows& x, int from, double log_weight) { add_row(out, to, x[from], log_weight); }
 
-// The second operand behind its edge: rows in the operand's own window.
-struct Behind : Crossing {
-  Rows rows;
-};
-Behind behind(const ClusterItem& item, Worker& w, int node) {
-  const int b = item.program->b[node];
-  Behind out = {crossing(*item.program, node, item.states, item.edges, item.identity), values(item, b)};
-  if (!out.table) return out;
-  out.rows = zero_rows(w, out.count, item.clusters[b].width);
-  across(out, item.states,
-         [&](int here, int from, double log_weight) { add_row(out.rows, here, values(item, b)[from], log_weight); });
-  return out;
-}
-
-struct Terms {
-  Term* list;
-  int count;
-};
-Terms terms_of(const ClusterItem& item, Worker& w, int node) {
-  const int K = item.states;
-  Term* list = reinterpret_cast<Term*>(arena_take(w.arena, (size_t)(2 * K * K * K + 8)));
-  return {list, list_terms(item.program->op[node], K, list)};
-}
-
-void product_up(ClusterItem& item, ClusterWorker& w, int node) {
-  const int a = item.program->a[node];
-  const Cluster &x = item.clusters[a], &b = item.clusters[item.program->b[node]];
-  const Behind y = behind(item, w.scratch, node);
-  const Terms terms = terms_of(item, w.scratch, node);
-  const int states = states_of(item.program->kind[node], item.states), start = x.lo + b.lo;
-  const Interval window = item.windows[node];
-  // Sets that contradict one another may leave no count: one stays, which a table excludes.
-  const int most = x.width + b.width - 2, first = min(max(window.lo - start, 0), most), last = min(max(window.hi - start, first), most);
-  const Rows rows = zero_rows(w.scratch, states, last - first + 1), one = zero_rows(w.scratch, 1, rows.width);
-  double* room = arena_take(w.scratch.arena, (size_t)wide_room(x.width, b.width));
-  for (int i = 0; i < terms.count; i++) {
-    const Term t = terms.list[i];
-    convolve_wide(values(item, a)[t.x], y.rows[t.y], first, last + 1, one.value, one.exponent, room);
-    add_row(rows, t.out, one[0], 0.0);
+  Interval counts_of_leaf(int node) const { return item.windows[node]; }
+  Interval counts_of_product(int node, int start, int n) const {
+    // Sets that contradict one another may leave no count: one stays, which a table excludes.
+    const int first = min(max(item.windows[node].lo - start, 0), n - 1);
+    return {first, min(max(item.windows[node].hi - start, first), n - 1)};
   }
-  finish(item, w.kept, node, rows, start + first);
-}
-
-void leaf_up(ClusterItem& item, ClusterWorker& w, int node) {
-  const int K = item.states, v = item.program->ref[node];
-  const Interval window = item.windows[node];
-  const Rows rows = zero_rows(w.scratch, K, window.hi - window.lo + 1);
-  for (int k = 0; k < K; k++) {
-    const int at = (item.program->counted[v] ? item.score[(ptrdiff_t)v * K + k] : 0) - window.lo;
-    if (at < 0 || at >= rows.width) continue;
-    const Split weight = split(item.log_leaf[(ptrdiff_t)v * K + k]);
-    rows.set(k, at, weight.value, weight.exponent + state_power(item, v, k));
+  // The tilt of a vertex's state, and of the table of a set, as powers of two.
+  double state_power(int vertex, int state) const {
+    const int set = item.top_set[vertex];
+    return set < 0 ? 0.0 : item.powers[set] * item.score[(ptrdiff_t)vertex * item.states + state];
   }
-  finish(item, w.kept, node, rows, window.lo);
-}
-
-void table_up(ClusterItem& item, ClusterWorker& w, int node) {
-  const int a = item.program->a[node], set = item.program->ref[node], lo = item.clusters[a].lo;
-  const Rows x = values(item, a), rows = zero_rows(w.scratch, x.count, x.width), ends = zero_rows(w.scratch, x.count, 1);
-  for (int s = 0; s < x.count; s++) {
-    times_table(rows, s, x[s], item.tables + item.offset[set], lo, item.offset[set + 1] - item.offset[set],
-                table_power(item, set));
-    ScaledSum sum;
-    for (int j = 0; j < x.width && item.program->top[set]; j++) sum.add(rows[s].value[j], 1.0, rows[s].exponent[j]);
-    ends.set(s, 0, sum.value, sum.exponent);
+  void set_leaf(const Rows& rows, int state, int at, int vertex) const {
+    const Split weight = split(log_weight(vertex, state));
+    rows.set(state, at, weight.value, weight.exponent + state_power(vertex, state));
   }
-  if (item.program->top[set]) finish(item, w.kept, node, ends, 0);
-  else finish(item, w.kept, node, rows, lo);
-}
-
-void single_up(ClusterItem& item, ClusterWorker& w, int node) {
-  const ClusterView& view = *item.program;
-  const int K = item.states, a = view.a[node];
-  if (view.op[node] == kTable) return table_up(item, w, node);
-  const Rows rows = zero_rows(w.scratch, states_of(view.kind[node], K), view.op[node] == kOnes ? 1 : item.clusters[a].width);
-  if (view.op[node] == kOnes) {
-    for (int k = 0; k < K; k++) rows.set(k, 0, 1.0, 0.0);
-    return finish(item, w.kept, node, rows, 0);
+  void set_one(const Rows& rows, int state) const { rows.set(state, 0, 1.0, 0.0); }
+  void times_table_of(int node, const Rows& rows, int s, const Wide& x) const {
+    const int set = item.program->ref[node];
+    times_table(rows, s, x, item.tables + item.offset[set], table_from(node),
+                item.offset[set + 1] - item.offset[set], item.program->top[set] ? item.powers[set] : 0.0);
   }
-  link_rows(view, node, K, item.edges, 0.0,
-            [&](int to, int from, double log_weight) { add_row(rows, to, values(item, a)[from], log_weight); });
-  finish(item, w.kept, node, rows, item.clusters[a].lo);
-}
-
-// log_edges from <g[p], x[q]> and the logarithms of the table.
-void read_pairs(const ClusterItem& item, int node, const ScaledSum* pair, const double* table, bool flip) {
-  const int K = item.states, e = item.program->edge[node];
-  if (e < 0) return;
-  double* out = item.log_edges + (ptrdiff_t)e * K * K;
-  double top = -__builtin_inf(), total = 0;
-  for (int p = 0; p < K; p++)
-    for (int q = 0; q < K; q++) {
-      double& place = out[flip ? q * K + p : p * K + q];
-      const double weight = entry(table, flip, K, p, q);
-      place = weight == -__builtin_inf() ? weight : pair[p * K + q].log() + weight;
-      top = max(top, place);
+  void weigh(int node, const Rows& x, const Rows& rows) {
+    if (!item.program->top[item.program->ref[node]]) {
+      for (int s = 0; s < x.count; s++) times_table_of(node, rows, s, x[s]);
+      return;
     }
-  if (top == -__builtin_inf()) return;
-  for (int i = 0; i < K * K; i++) total += real::exp(out[i] - top);
-  for (int i = 0; i < K * K; i++) out[i] -= top + real::log(total);
-}
+    const Rows one = zero(1, x.width);
+    for (int s = 0; s < x.count; s++) {
+      times_table_of(node, one, 0, x[s]);
+      Sum sum;
+      for (int j = 0; j < x.width; j++) sum.add(one[0].value[j], 1.0, one[0].exponent[j]);
+      rows.set(s, 0, sum.value, sum.exponent);
+    }
+  }
+  void weigh_back(int node, const Rows& x, const Rows& rows) {
+    const Rows g = rows_of(item, node, item.clusters[node].adjoint);
+    const bool ends = item.program->top[item.program->ref[node]];
+    for (int s = 0; s < x.count; s++) {
+      if (ends) {
+        fill(rows.values(s), x.width, g[s].value[0]);
+        fill(rows.exponents(s), x.width, g[s].exponent[0]);
+      }
+      times_table_of(node, rows, s, ends ? rows[s] : g[s]);
+    }
+  }
 
-void pair_up(const Rows& g, const Rows& x, int K, int columns, ScaledSum* pair) {
-  for (int p = 0; p < K; p++)
-    for (int q = 0; q < K; q++)
-      for (int r = 0; r < columns; r++) pair[p * K + q].add(g[p * columns + r], x[q * columns + r]);
-}
-ScaledSum* new_pair(Worker& w, int K) {
-  ScaledSum* pair = reinterpret_cast<ScaledSum*>(arena_take(w.arena, (size_t)(K * K) * (sizeof(ScaledSum) / 8)));
-  for (int i = 0; i < K * K; i++) pair[i] = ScaledSum();
-  return pair;
-}
+  void keep(int node, const Rows& rows, int lo) {
+    Cluster& c = item.clusters[node];
+    c.exponent = keep_rows(w.kept, rows, c.value);
+    c.lo = lo;
+    c.width = rows.width;
+  }
+  void settle(int operand, int, const Rows& rows) { keep_rows(w.kept, rows, item.clusters[operand].adjoint); }
 
-void second_down(ClusterItem& item, ClusterWorker& w, int node, const Behind& y, const Rows& g) {
-  const int K = item.states, b = item.program->b[node];
-  if (!y.table) return settle(item, w.kept, b, g);
-  const Rows x = values(item, b), rows = zero_rows(w.scratch, x.count, x.width);
-  ScaledSum* pair = new_pair(w.scratch, K);
-  across(y, K, [&](int here, int from, double log_weight) {
-    add_row(rows, from, g[here], log_weight);
-    if (y.spread) pair[here].add(g[here], x[from]);
-  });
-  if (!y.spread) pair_up(g, x, K, x.count / K, pair);
-  read_pairs(item, node, pair, y.table, y.flip);
-  settle(item, w.kept, b, rows);
-}
-
-void product_down(ClusterItem& item, ClusterWorker& w, int node) {
-  const int a = item.program->a[node], b = item.program->b[node];
-  const Behind y = behind(item, w.scratch, node);
-  const Terms terms = terms_of(item, w.scratch, node);
-  const Rows x = values(item, a), adjoint = adjoints(item, node);
-  const int shift = item.clusters[node].lo - item.clusters[a].lo - item.clusters[b].lo, width = y.rows.width;
+  void multiply(int, const Rows& x, const Rows& y, const Terms& terms, int first, const Rows& rows) {
+    const Rows one = zero(1, rows.width);
+    double* room = arena_take(w.scratch.arena, (size_t)wide_room(x.width, y.width));
+    for (const Term& t : terms) {
+      convolve_wide(x[t.x], y[t.y], first, first + rows.width, one.value, one.exponent, room);
+      add(rows, t.out, one, 0, kOne);
+    }
+  }
   // Zeros at every count that the operands have and the product does not keep.
-  const Rows moved = zero_rows(w.scratch, adjoint.count, x.width + width - 1);
-  for (int s = 0; s < adjoint.count; s++) {
-    std::memcpy(moved.values(s) + shift, adjoint.values(s), sizeof(double) * (size_t)adjoint.width);
-    std::memcpy(moved.exponents(s) + shift, adjoint.exponents(s), sizeof(double) * (size_t)adjoint.width);
-  }
-  const Rows gx = zero_rows(w.scratch, x.count, x.width), gy = zero_rows(w.scratch, y.count, width);
-  const Rows one = zero_rows(w.scratch, 1, max(x.width, width));
-  double* room = arena_take(w.scratch.arena, (size_t)wide_room(moved.width, moved.width));
-  const auto add = [&](const Rows& out, int to, const Wide& g, const Wide& other) {
-    correlate_wide(g.value, g.exponent, other, one.value, one.exponent, out.width, room);
-    add_row(out, to, {one.value, one.exponent, out.width}, 0.0);
-  };
-  for (int i = 0; i < terms.count; i++) {
-    const Term t = terms.list[i];
-    add(gx, t.x, moved[t.out], y.rows[t.y]);
-    add(gy, t.y, moved[t.out], x[t.x]);
-  }
-  settle(item, w.kept, a, gx);
-  second_down(item, w, node, y, gy);
-}
-
-double entry_of(const Wide& x, int at) { return at >= 0 && at < x.length ? x.value[at] : 0.0; }
-double power_of(const Wide& x, int at) { return at >= 0 && at < x.length ? x.exponent[at] : kZeroExponent; }
-
-// Messages relative to the largest.
-void leaf_down(ClusterItem& item, int node) {
-  const int K = item.states, v = item.program->ref[node];
-  const Rows g = adjoints(item, node);
-  double *out = item.messages + (ptrdiff_t)v * K, top = kZeroExponent;
-  const auto place = [&](int k) { return (item.program->counted[v] ? item.score[(ptrdiff_t)v * K + k] : 0) - item.clusters[node].lo; };
-  for (int k = 0; k < K; k++) {
-    const double e = power_of(g[k], place(k)) + state_power(item, v, k);
-    if (entry_of(g[k], place(k)) > 0) top = max(top, e);
-  }
-  for (int k = 0; k < K; k++) {
-    const double value = entry_of(g[k], place(k)), e = power_of(g[k], place(k)) + state_power(item, v, k);
-    out[k] = value > 0 ? (e - top) * kLn2 + real::log(value) : -__builtin_inf();
-  }
-}
-
-void table_down(ClusterItem& item, ClusterWorker& w, int node) {
-  const int a = item.program->a[node], set = item.program->ref[node], lo = item.clusters[a].lo;
-  const Rows x = values(item, a), g = adjoints(item, node), rows = zero_rows(w.scratch, x.count, x.width);
-  const int64_t length = item.offset[set + 1] - item.offset[set];
-  for (int s = 0; s < x.count; s++) {
-    if (item.program->top[set]) {
-      fill(rows.values(s), x.width, g[s].value[0]);
-      fill(rows.exponents(s), x.width, g[s].exponent[0]);
+  Rows moved(int node, int shift, int width) {
+    const Rows g = rows_of(item, node, item.clusters[node].adjoint), out = zero(g.count, width);
+    for (int s = 0; s < g.count; s++) {
+      std::memcpy(out.values(s) + shift, g.values(s), sizeof(double) * (size_t)g.width);
+      std::memcpy(out.exponents(s) + shift, g.exponents(s), sizeof(double) * (size_t)g.width);
     }
-    times_table(rows, s, item.program->top[set] ? rows[s] : g[s], item.tables + item.offset[set], lo, length,
-                table_power(item, set));
+    return out;
   }
-  double top = -__builtin_inf(), total = 0, *out = item.log_counts + item.offset[set] + lo;
-  const int end = (int)min((ptrdiff_t)x.width, (ptrdiff_t)(length - lo));
-  for (int j = 0; j < end; j++) {
-    ScaledSum belief;
-    for (int s = 0; s < x.count; s++)
-      belief.add(rows[s].value[j], x[s].value[j], rows[s].exponent[j] + x[s].exponent[j]);
-    out[j] = belief.log();
-    top = max(top, out[j]);
+  void divide(int, const Rows& g, const Rows& x, const Rows& y, const Terms& terms, const Rows& gx, const Rows& gy) {
+    const Rows one = zero(1, max(x.width, y.width));
+    double* room = arena_take(w.scratch.arena, (size_t)wide_room(g.width, g.width));
+    const auto add_quotient = [&](const Rows& out, int to, const Wide& from, const Wide& other) {
+      correlate_wide(from.value, from.exponent, other, one.value, one.exponent, out.width, room);
+      add_row(out, to, {one.value, one.exponent, out.width}, kOne);
+    };
+    for (const Term& t : terms) {
+      add_quotient(gx, t.x, g[t.out], y[t.y]);
+      add_quotient(gy, t.y, g[t.out], x[t.x]);
+    }
   }
-  if (top > -__builtin_inf()) {
-    for (int j = 0; j < end; j++) total += real::exp(out[j] - top);
-    for (int j = 0; j < end; j++) out[j] -= top + real::log(total);
-  }
-  settle(item, w.kept, a, rows);
-}
 
-void single_down(ClusterItem& item, ClusterWorker& w, int node) {
-  const ClusterView& view = *item.program;
-  const int K = item.states, a = view.a[node];
-  if (view.op[node] == kTable) return table_down(item, w, node);
-  const Rows x = values(item, a), g = adjoints(item, node), rows = zero_rows(w.scratch, x.count, x.width);
-  if (view.op[node] == kThrough) {
-    ScaledSum* pair = new_pair(w.scratch, K);
-    pair_up(g, x, K, 1, pair);
-    read_pairs(item, node, pair, item.edges + (ptrdiff_t)view.edge[node] * K * K, view.flip[node]);
+  // Messages relative to the largest.
+  void leaf_down(int node) {
+    const int K = item.states, v = item.program->ref[node];
+    const Rows g = rows_of(item, node, item.clusters[node].adjoint);
+    double *out = item.messages + (ptrdiff_t)v * K, top = kZeroExponent;
+    for (int pass = 0; pass < 2; pass++)  // the first one finds the largest
+      for (int k = 0; k < K; k++) {
+        const int at = place(v, k) - item.clusters[node].lo;
+        const bool possible = at >= 0 && at < g.width && g.values(k)[at] > 0;
+        const double e = possible ? g.exponents(k)[at] + state_power(v, k) : kZeroExponent;
+        if (pass == 0) top = max(top, e);
+        else out[k] = possible ? (e - top) * kLn2 + real::log(g.values(k)[at]) : -__builtin_inf();
+      }
   }
-  link_rows(view, node, K, item.edges, 0.0,
-            [&](int from, int to, double log_weight) { add_row(rows, to, g[from], log_weight); });
-  settle(item, w.kept, a, rows);
-}
+};
 
 // Alternatives with their weights, of any size; one is drawn.
 struct Choice {
-  double *weight, *exponent;
-  int n;
-  double top = kZeroExponent;
+  const ClusterItem& item;
+  Worker& w;
+  const double uniform;
+  double *weight = nullptr, *exponent = nullptr, top = kZeroExponent;
+  int n = 0;
 
-  Choice(Worker& w, int room) : weight(arena_take(w.arena, (size_t)room)), exponent(arena_take(w.arena, (size_t)room)), n(0) {}
+  void begin(int room) {
+    weight = arena_take(w.arena, (size_t)room);
+    exponent = arena_take(w.arena, (size_t)room);
+  }
   void add(double x, double y, double e) {
     const bool possible = x > 0 && y > 0;
     weight[n] = possible ? x * y : 0.0;
     exponent[n] = possible ? e : kZeroExponent;
     top = max(top, exponent[n++]);
   }
+  void offer(const Rows& x, int s, int i, const Rows& y, int t, int j, double log_weight) {
+    const Split edge = split(log_weight);
+    add(x.values(s)[i] * edge.value, y.values(t)[j], x.exponents(s)[i] + y.exponents(t)[j] + edge.exponent);
+  }
+  void offer(const Rows& x, int s, int i, double log_weight) {
+    const Split edge = split(log_weight);
+    const bool inside = i >= 0 && i < x.width;
+    add(inside ? x.values(s)[i] : 0.0, edge.value, inside ? x.exponents(s)[i] + edge.exponent : kZeroExponent);
+  }
+  void offer(const Rows& x, int s, int i, int set, int count) {
+    const Split f = split(item.tables[item.offset[set] + count]);
+    add(x.values(s)[i], f.value, x.exponents(s)[i] + f.exponent - item.powers[set] * count);
+  }
   // The first alternative at which the sum of the weights exceeds a share of them all: never one without weight.
-  int pick(double uniform) {
+  int pick() {
     double total = 0;
     for (int i = 0; i < n; i++) total += weight[i] *= pow2(max(exponent[i] - top, -1023.0));
     const double threshold = uniform * total;
@@ -376,82 +277,20 @@ struct Choice {
   }
 };
 
-// States and counts of a cluster's operands, given its own.
-void draw_product(const ClusterItem& item, Worker& w, int node, double uniform, int* state, int* count) {
-  const ClusterView& view = *item.program;
-  const int a = view.a[node], b = view.b[node], K = item.states;
-  const Cluster &x = item.clusters[a], &y = item.clusters[b];
-  const Terms terms = terms_of(item, w, node);
-  const Crossing edge = crossing(view, node, K, item.edges, item.identity);
-  const int z = count[node] - x.lo - y.lo, first = max(0, z - y.width + 1), last = min(x.width - 1, z), width = last - first + 1;
-  struct Way {
-    int x, y;
-  };
-  Way* ways = reinterpret_cast<Way*>(arena_take(w.arena, (size_t)(K * K * K + 1)));
-  int n = 0;
-  Choice choice(w, width * K * K + 1);
-  each_way(edge, K, terms.list, terms.count, state[node], 0.0, [&](int from, int to, double log_weight) {
-    const Split t = split(log_weight);
-    if (t.exponent < kZeroExponent / 2) return;
-    ways[n++] = {from, to};
-    const Wide p = values(item, a)[from], q = values(item, b)[to];
-    for (int i = first; i <= last; i++)
-      choice.add(p.value[i] * t.value, q.value[z - i], p.exponent[i] + q.exponent[z - i] + t.exponent);
-  });
-  const int drawn = choice.pick(uniform);
-  state[a] = ways[drawn / width].x;
-  state[b] = ways[drawn / width].y;
-  count[a] = x.lo + first + drawn % width;
-  count[b] = count[node] - count[a];
-}
-
-void draw_single(const ClusterItem& item, Worker& w, int node, double uniform, int* state, int* count) {
-  const ClusterView& view = *item.program;
-  const int a = view.a[node], K = item.states;
-  const Cluster& x = item.clusters[a];
-  state[a] = state[node];
-  count[a] = count[node];
-  if (view.op[node] == kTable) {
-    if (!view.top[view.ref[node]]) return;
-    const Wide row = values(item, a)[state[node]];
-    const double* log_f = item.tables + item.offset[view.ref[node]];
-    Choice choice(w, x.width);
-    for (int i = 0; i < x.width; i++) {
-      const Split f = split(log_f[x.lo + i]);
-      const double power = item.powers[view.ref[node]] * (x.lo + i);
-      choice.add(row.value[i], f.value, row.exponent[i] + f.exponent - power);
-    }
-    count[a] = x.lo + choice.pick(uniform);
-    return;
-  }
-  Choice choice(w, K * K);
-  int* from_of = reinterpret_cast<int*>(arena_take(w.arena, (size_t)(K * K)));
-  const int at = count[node] - x.lo;
-  link_rows(view, node, K, item.edges, 0.0, [&](int to, int from, double log_weight) {
-    if (to != state[node]) return;
-    const Split t = split(log_weight);
-    from_of[choice.n] = from;
-    choice.add(entry_of(values(item, a)[from], at), t.value, power_of(values(item, a)[from], at) + t.exponent);
-  });
-  state[a] = from_of[choice.pick(uniform)];
-}
-
 }  // namespace
 
 void wide_cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) {
+  ProgramPass<WideNumbers> pass = {{{item, w}}};
   for (ptrdiff_t i = 0; i < count; i++) {
     item.clusters[nodes[i]] = Cluster{};
-    const int op = item.program->op[nodes[i]];
-    if (op == kLeaf) leaf_up(item, w, nodes[i]);
-    else if (op < kRake) single_up(item, w, nodes[i]);
-    else product_up(item, w, nodes[i]);
+    pass.up(nodes[i]);
     arena_forget(w.scratch.arena);
   }
 }
 
 // Log Z but for the powers of two that were taken out: the logarithm of a root's value.
 double wide_cluster_root(ClusterItem& item, ClusterWorker& w, int32_t node) {
-  const Wide x = values(item, node)[0];
+  const Wide x = rows_of(item, node, item.clusters[node].value)[0];
   double* one = item.clusters[node].adjoint = arena_take(w.kept.arena, 2);
   one[0] = 1;
   one[1] = 0;
@@ -459,11 +298,9 @@ double wide_cluster_root(ClusterItem& item, ClusterWorker& w, int32_t node) {
 }
 
 void wide_cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) {
+  ProgramPass<WideNumbers> pass = {{{item, w}}};
   for (ptrdiff_t i = 0; i < count; i++) {
-    const int node = nodes[i], op = item.program->op[node];
-    if (op == kLeaf) leaf_down(item, node);
-    else if (op != kOnes && op < kRake) single_down(item, w, node);
-    else if (op >= kRake) product_down(item, w, node);
+    pass.down(nodes[i]);
     arena_forget(w.scratch.arena);
   }
 }
@@ -471,11 +308,11 @@ void wide_cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes
 // One sample, from the values: a uniform number for every cluster. `state` and `count` have room for one each.
 void wide_cluster_draw(ClusterItem& item, ClusterWorker& w, const int32_t* order, const double* uniform, int* state, int* count,
                         int64_t* drawn) {
+  ProgramPass<WideNumbers> pass = {{{item, w}}};
   for (int32_t i = item.program->nodes; i-- > 0;) {
-    const int node = order[i], op = item.program->op[node];
-    if (op == kLeaf) drawn[item.program->ref[node]] = state[node];
-    else if (op >= kRake) draw_product(item, w.scratch, node, uniform[node], state, count);
-    else if (op != kOnes) draw_single(item, w.scratch, node, uniform[node], state, count);
+    const int node = order[i];
+    if (item.program->op[node] == kLeaf) drawn[item.program->ref[node]] = state[node];
+    pass.choose(node, Choice{item, w.scratch, uniform[node]}, state, count);
     arena_forget(w.scratch.arena);
   }
 }

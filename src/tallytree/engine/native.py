@@ -246,10 +246,9 @@ def cluster_pass(
     problem: ForestProblem, edge_top: Float64, table_top: Float64, keep: float, fourier: bool
 ) -> Any:
     """Both passes over a program of clusters; see :mod:`~tallytree.engine.forest.ladder`."""
-    edges, tops = np.exp(problem.log_edge - edge_top), edge_top[:, :, 0, 0]
-    arguments = (*map(np.ascontiguousarray, (edges, tops, problem.tables, table_top, problem.offset)),)
+    edges, tops = np.exp(problem.log_edge - edge_top), np.ascontiguousarray(edge_top[:, :, 0, 0])
     nothing = np.zeros((0, 0)), np.zeros(0, np.int32), np.zeros((0, 0, 0))
-    return _over_clusters("cluster_pass", problem, *arguments, keep, int(fourier), *nothing)[:-1]
+    return _over_clusters("cluster_pass", problem, edges, tops, table_top, keep, int(fourier), *nothing)[:-1]
 
 
 def row_pass(problem: ForestProblem, tilts: Float64, uniform: Float64 | None = None) -> Any:
@@ -257,14 +256,11 @@ def row_pass(problem: ForestProblem, tilts: Float64, uniform: Float64 | None = N
 
     In the place of the noise is the power of two that belongs to Z. With `uniform` (B, S, clusters) samples (S, B, D).
     """
-    edge_top, table_top = (
-        np.zeros(problem.log_edge.shape[:2]),
-        np.zeros((len(problem.tables), tilts.shape[1])),
-    )
-    given = (problem.log_edge, edge_top, problem.tables, table_top, problem.offset)
+    edge_top = np.zeros(problem.log_edge.shape[:2])
+    table_top = np.zeros((len(problem.tables), tilts.shape[1]))
     powers, top_set = np.rint(tilts / np.log(2.0)), np.ascontiguousarray(problem.top_set, np.int32)
     more = (0.0, 2, powers, top_set, np.zeros((0, 0, 0)) if uniform is None else uniform)
-    *found, drawn = _over_clusters("cluster_pass", problem, *map(np.ascontiguousarray, given), *more)
+    *found, drawn = _over_clusters("cluster_pass", problem, problem.log_edge, edge_top, table_top, *more)
     return (
         found if uniform is None else _as_int64(drawn).reshape(uniform.shape[1], *problem.log_leaf.shape[:2])
     )
@@ -274,16 +270,16 @@ def cluster_maxima(
     problem: ForestProblem, expected: Float64, bounded: bool, states: bool, counts: bool
 ) -> Any:
     """Best weights over a program of clusters; see :mod:`~tallytree.engine.forest.maxima`."""
-    arguments = (*map(np.ascontiguousarray, (problem.log_edge, problem.tables, problem.offset, expected)),)
     values, known, found, messages, by_count = _over_clusters(
-        "cluster_maxima", problem, *arguments, bounded, states, counts
+        "cluster_maxima", problem, problem.log_edge, np.ascontiguousarray(expected), bounded, states, counts
     )
     return values, known, _as_int64(found), messages, by_count
 
 
-def _over_clusters(verb: str, problem: ForestProblem, *arguments: Any) -> Any:
-    score, leaf = np.ascontiguousarray(problem.score, np.int32), np.ascontiguousarray(problem.log_leaf)
-    return _call(verb, *problem.program.compiled, score, leaf, *arguments)
+def _over_clusters(verb: str, problem: ForestProblem, edges: Float64, *arguments: Any) -> Any:
+    score = np.ascontiguousarray(problem.score, np.int32)
+    numbers = map(np.ascontiguousarray, (problem.log_leaf, edges, problem.tables, problem.offset))
+    return _call(verb, (*problem.program.compiled, score, *numbers), *arguments)
 
 
 def forest_best(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Any:
