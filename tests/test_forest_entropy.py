@@ -49,4 +49,4 @@ def test_probabilities_in_an_entropy_add_up_however_large_the_weights_that_cance
     edges = tt.Forest([(0, 1)], [[[-1e5, -1e5], [0.0, 0.0]]])
     with config.using(engine=engine):
         found = tt.CountModel([-1e5, 0.0], edges=edges).entropy
-    assert found == pytest.approx(2.0 * math.log(2.0), rel=1e-12)
+    assert found == pytest.approx(2.0 * math.log(2.0), rel=1e-11)  # weights are rounded at 1e-11
