@@ -5,17 +5,17 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import signal
+import random
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
 import tallytree as tt
+from mortal import run_until_it_lives
 from tallytree.chunked import sink
-from tallytree.chunked.sink import Entry, Journal
+from tallytree.chunked.journal import Entry, Journal
 
 N = 1000
 LOGITS = np.random.default_rng(3).normal(size=N)
@@ -152,8 +152,8 @@ def stop_after(monkeypatch, kind, chunks, error=_Stop):
     def write(self, chunk, values):
         if len(written) >= chunks:
             raise error() if isinstance(error, type) else error
-        original(self, chunk, values)
         written.append(chunk.number)
+        return original(self, chunk, values)
 
     monkeypatch.setattr(kind, "write", write)
     return written
@@ -161,7 +161,7 @@ def stop_after(monkeypatch, kind, chunks, error=_Stop):
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("out.npy", sink.IntoFile), ("out.zarr", sink.IntoZarr), ("out.parquet", sink.IntoParts)],
+    [("out.npy", sink.IntoFile), ("out.zarr", sink.IntoZarr), ("out.parquet", sink.IntoParquet)],
 )
 def test_an_interrupted_run_goes_on_after_the_last_finished_chunk(name, kind, tmp_path, monkeypatch):
     target = tmp_path / name
@@ -268,39 +268,30 @@ def test_a_limit_of_the_system_on_files_is_a_message(tmp_path):
     assert not (tmp_path / "out.npy").exists()
 
 
-_SLOW = """
-import sys, time, numpy as np, tallytree as tt
-from tallytree.chunked import sink
-original = sink.IntoFile.write
-def write(self, chunk, values):
-    original(self, chunk, values)
-    time.sleep(0.05)
-if sys.argv[3] == "slow":
-    sink.IntoFile.write = write
-model = tt.ChunkedCountModel(sys.argv[1], tt.exactly(30_000), chunk_size=1000, workers=2)
+_ASKED = """
+import sys, tallytree as tt
+model = tt.ChunkedCountModel(sys.argv[1], tt.exactly(3000), chunk_size=512)
 model.marginals(out=sys.argv[2])
 """
 
 
-def test_a_run_that_was_killed_goes_on_and_the_result_is_the_same(tmp_path):
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=100_000))
-    words = [sys.executable, "-c", _SLOW, str(tmp_path / "x.npy")]
-    subprocess.run([*words, str(tmp_path / "whole.npy"), "quick"], check=True, timeout=120)
-    target, journal = tmp_path / "out.npy", tmp_path / ".out.npy.journal"
-    for wanted in (5, 30):  # killed twice
-        run = subprocess.Popen([*words, str(target), "slow"])
-        limit = time.monotonic() + 60
-        while time.monotonic() < limit and not (
-            journal.exists() and journal.read_text().count("\n") > wanted
-        ):
-            time.sleep(0.01)
-        run.send_signal(signal.SIGKILL)
-        run.wait()
-        assert not target.exists()
-        assert journal.read_text().count("\n") > wanted
-    subprocess.run([*words, str(target), "quick"], check=True, timeout=120)
-    assert target.read_bytes() == (tmp_path / "whole.npy").read_bytes()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.npy", "whole.npy", "x.npy"]
+@every_format
+def test_a_run_that_was_killed_goes_on_and_the_result_is_the_same(name, tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=10_000))
+    target, whole = tmp_path / name, tmp_path / f"whole{name}"
+    subprocess.run(
+        [sys.executable, "-c", _ASKED, str(tmp_path / "x.npy"), str(whole)], check=True, timeout=120
+    )
+    points = random.Random(name).choices(range(3, 25), k=3)
+    seen = run_until_it_lives(_ASKED, [str(tmp_path / "x.npy"), str(target)], points, tmp_path)
+    assert 20 <= seen["chunk"] <= 20 + len(points)
+    assert contents(target) == contents(whole)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([name, f"whole{name}", "x.npy"])
+
+
+def contents(path):
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    return [(p.relative_to(path), p.read_bytes()) for p in files]
 
 
 def test_a_line_that_was_cut_short_counts_as_not_written(tmp_path):

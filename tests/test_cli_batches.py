@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 import tallytree as tt
 from cli_files import HALLS, LOGITS, Run, columns, text, write
+from mortal import run_until_it_lives
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -295,41 +297,66 @@ def test_an_interrupted_command_goes_on(
     assert taken < steps[0]
 
 
-@pytest.mark.parametrize("stop", [1, 3, 5, 8])
-def test_a_column_that_was_cut_goes_on_at_its_row_group(
-    stop: int, good: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from tallytree.cli import main
-    from tallytree.cli.arrow import ArrowTable
+_SMALL = """
+from tallytree.chunked import source
+from tallytree.cli import arrow, main
+source.CHUNK, arrow._BLOCK, arrow._ROWS = 60, 2048, 100
+raise SystemExit(main(sys.argv[1:]))
+"""
 
+
+@pytest.mark.parametrize(
+    ("name", "goal"),
+    [
+        ("in.csv", "out.parquet"),
+        ("in.csv.gz", "out.csv"),
+        ("in.parquet", "out.csv"),
+        ("in.parquet", "out.parquet"),
+    ],
+)
+def test_a_command_that_was_killed_loses_a_chunk_at_the_most(name: str, goal: str) -> None:
+    """Columns, posteriors, output: every chunk is written once, but for the one that the command died in."""
     rng = np.random.default_rng(0)
-    halls = np.array([f"hall {i}" for i in range(40)])[np.sort(rng.integers(0, 40, 500))]
-    pq.write_table(pa.table({"logit": rng.normal(size=500), "hall": halls}), "in.parquet", row_group_size=100)
-    words = ["infer", "in.parquet", "--group-count", "hall", "at_most:4", "--stream", "--output"]
-    monkeypatch.setattr("tallytree.cli.arrow._ROWS", 100)
-    good(*words, "whole.parquet")
-    parts_of, read = ArrowTable._parts, [0]
+    halls = [f'hall "{i}",\nfloor {i % 7}' for i in np.sort(rng.integers(0, 40, 500))]
+    rows = pa.table({"logit": rng.normal(size=500), "hall": halls})
+    if name == "in.parquet":
+        pq.write_table(rows, name, row_group_size=60)
+    else:
+        write("in.csv", ["logit", "hall"], zip(*rows.to_pydict().values()))
+        Path("in.csv.gz").write_bytes(gzip.compress(Path("in.csv").read_bytes()))
+    words = ["infer", name, "--group-count", "hall", "at_most:4", "--stream", "--output"]
+    once = run_until_it_lives(_SMALL, [*words, f"whole{goal}"], [], Path())
+    points = random.Random(name + goal).choices(range(2, sum(once.values()) // 2), k=3)
+    seen = run_until_it_lives(_SMALL, [*words, goal], points, Path())
+    assert once["chunk"] > 20
+    assert seen["chunk"] <= once["chunk"] + len(points)
+    assert Path(goal).read_bytes() == Path(f"whole{goal}").read_bytes()
+    assert not list(Path().glob(f".{goal}*"))
 
-    def cut(self: ArrowTable, name: str, group: int) -> Iterator[object]:
-        for part in parts_of(self, name, group):
-            read[0] += 1
-            if read[0] == stop:
-                raise KeyboardInterrupt
-            yield part
 
-    monkeypatch.setattr(ArrowTable, "_parts", cut)
-    assert main([*words, "out.parquet"]) == 130
-    assert "goes on where it was" in capsys.readouterr().err
-    (folder,) = Path().glob(".out.parquet.*")
-    for labels in folder.glob("*.labels"):  # as if the process had been killed while it wrote
-        labels.write_bytes(labels.read_bytes() + b'"hal')
-    for column in folder.glob("*.partial"):
-        column.write_bytes(column.read_bytes() + b"half")
-    stop = -1
-    good(*words, "out.parquet")
-    assert read[0] <= 2 * 5 + 1  # every row group of both columns once, but for the one that was cut
-    assert Path("out.parquet").read_bytes() == Path("whole.parquet").read_bytes()
-    assert not list(Path().glob(".out*"))
+@pytest.mark.parametrize(
+    "content", [b'a "b,c\n', b"a,b\r"], ids=["quotes out of order", "lines without ends"]
+)
+def test_a_text_whose_rows_only_a_reader_can_tell_is_read_on(
+    content: bytes, good: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tallytree.cli.arrow._BLOCK", 256)
+    line, end = content[:-1], content[-1:]
+    lines = [b"name,hall,logit", *(line + b",%d" % (i % 5) for i in range(99))]
+    Path("in.csv").write_bytes(end.join(lines) + end)
+    good("infer", "in.csv", "--count", "exactly:3", "--stream", "--output", "out.csv")
+    wanted = tt.CountModel(np.arange(99) % 5.0, tt.exactly(3)).marginals
+    assert [float(x) for x in columns("out.csv")["posterior_prob"]] == pytest.approx(wanted, abs=1e-13)
+
+
+def test_a_file_is_cut_behind_whole_rows() -> None:
+    from tallytree.cli.arrow import end_of_rows
+
+    assert end_of_rows(b"a,b\nc,") == 4
+    assert end_of_rows(b"a,b\n") == 4
+    assert end_of_rows(b"a,b") == 0
+    assert end_of_rows(b'a,"b\nc",d\n"e\n"",f\n') == 10
+    assert end_of_rows(b'"b\nc') == 0
 
 
 def test_how_far_columns_and_the_output_are_is_shown_on_a_terminal(

@@ -23,9 +23,10 @@ from .. import checks, config
 from .._progress import Progress, Report, check_progress
 from ..errors import ParameterError
 from ..memo import cached
-from .chunk import Chunk, Evidence, Loaded, Reading, check_dtype, comes_from, fingerprint, load, require
+from .chunk import Chunk, Evidence, Loaded, Reading, check_dtype, comes_from, load, require
+from .journal import Entry
 from .scratch import Found, Scratch, digest, identity
-from .sink import Entry, Sink, Writer
+from .sink import Sink
 from .source import Source
 
 # -- merging in an order that depends on the number of chunks alone: same chunks, same bits ------------------------
@@ -368,8 +369,7 @@ class Passes:
     def write(self, label: str, job: Job, sink: Sink, header: dict[str, Any]) -> Any:
         """What a job makes of every chunk, into a sink; chunks that are there already are not made again."""
         chunks = self.source.chunks
-        before = sink.begin(chunks, header)
-        kept = {i for i, entry in before.items() if self.seen.get(i, entry.source) == entry.source}
+        kept = sink.begin(chunks, header, self.seen)
         todo = [chunk.number for chunk in chunks if chunk.number not in kept]
         # Where workers cannot write, or would disturb one another, values come back and are written in order.
         here = not sink.separate or (self.executor.remote and not sink.travels)
@@ -381,8 +381,7 @@ class Passes:
             for found in self.executor.map(task, self.readings(job, todo)):
                 (number, mark), result = found
                 if here:
-                    sink.writer.write(chunks[number], result)
-                    result = fingerprint(result)
+                    result = sink.writer.write(chunks[number], result)
                 sink.done(number, Entry(mark, result))
                 self._noted(bar, found)
         return sink.finish()
@@ -414,11 +413,10 @@ def made(task: Callable[[Loaded], Any], reading: Reading) -> Found:
     return (reading.chunk.number, loaded.fingerprint), task(loaded)
 
 
-def _made_and_written(task: Callable[[Loaded], Any], writer: Writer, reading: Reading) -> Found:
-    """The same with the values written where the task runs; their fingerprint comes back."""
+def _made_and_written(task: Callable[[Loaded], Any], writer: Any, reading: Reading) -> Found:
+    """The same with the values written where the task runs; what comes back tells whether they are there."""
     found, values = made(task, reading)
-    writer.write(reading.chunk, values)
-    return found, fingerprint(values)
+    return found, writer.write(reading.chunk, values)
 
 
 # -- answers without `out`, of the kind of the source --------------------------------------------------------------

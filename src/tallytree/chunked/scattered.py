@@ -37,9 +37,10 @@ from .groups import (
     read_index,
     stable_order,
 )
+from .journal import Entry
 from .passes import Job, Passes
 from .scratch import Scratch
-from .sink import Entry, IntoFile
+from .sink import IntoFile
 from .source import Iterated, Source, as_source, recut
 
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from .._version import __version__
 from ..errors import TallyTreeError
-from .sink import IntoFile, Journal, reserve
+from .journal import Journal
+from .sink import IntoFile, reserve
 from .source import Source
 
 Found = tuple[tuple[int, int], Any]  # number and fingerprint of a chunk, and what a task made of it

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
+from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
 from ..errors import OutputError, ParameterError
-from .chunk import Chunk, InFile, InParquet, comes_from, fingerprint, require
+from ..memo import cached
+from .chunk import Chunk, InFile, comes_from, fingerprint, require
+from .journal import Entry, Growing, Journal, append_footer, append_rows
 
 # -- writers of chunks, which travel with the tasks and write where these run --------------------------------------
 
 
 Values = NDArray[Any]
-
-
-class Writer(Protocol):
-    """Writes values of a chunk, and reads them back."""
-
-    def write(self, chunk: Chunk, values: Values) -> None: ...
-    def read(self, chunk: Chunk) -> Values: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +83,8 @@ def reserve(path: str, header: bytes, size: int) -> None:
 class Format:
     """A vector of known length in a file or folder; the longest chunk has `step` entries."""
 
+    slots: ClassVar[Any]  # writes and reads any chunk
+
     path: str
     column: str
     dtype: str
@@ -110,9 +108,23 @@ class Format:
         """Whether several chunks can be written at the same time."""
         return True
 
-    def finished(self, chunks: Sequence[Chunk]) -> str:
-        """Complete what was written; where it is."""
-        return self.path
+    def write(self, chunk: Chunk, values: Values) -> Any:
+        """Write a chunk; what is returned tells later whether it is still there."""
+        self.slots.write(chunk, values)
+        return fingerprint(values)
+
+    def kept(self, chunks: Sequence[Chunk], written: Mapping[int, Any]) -> set[int]:
+        """Chunks that are still what was written; a crash of the machine may have lost some."""
+        return {i for i in written if self._intact(chunks[i], written[i])}
+
+    def _intact(self, chunk: Chunk, mark: Any) -> bool:
+        try:
+            return bool(fingerprint(self.slots.read(chunk)) == mark)
+        except (OSError, ValueError, KeyError):
+            return False
+
+    def finish(self) -> None:
+        """Complete what was written."""
 
 
 class IntoNpy(Format):
@@ -126,7 +138,7 @@ class IntoNpy(Format):
         return file.getvalue()
 
     @property
-    def _flat(self) -> IntoFile:
+    def slots(self) -> IntoFile:
         return IntoFile(self.path, len(self._header), self.dtype)
 
     def create(self) -> None:
@@ -139,16 +151,9 @@ class IntoNpy(Format):
         with open(self.path, "rb") as file:
             return file.read(len(header)) == header
 
-    def write(self, chunk: Chunk, values: Values) -> None:
-        self._flat.write(chunk, values)
-
-    def read(self, chunk: Chunk) -> Values:
-        return self._flat.read(chunk)
-
-    def finished(self, chunks: Sequence[Chunk]) -> str:
+    def finish(self) -> None:
         with open(self.path, "rb+") as file:
             os.fsync(file.fileno())
-        return self.path
 
 
 class IntoZarr(Format):
@@ -156,8 +161,9 @@ class IntoZarr(Format):
 
     package = "zarr"
 
-    def _array(self, mode: str) -> Any:
-        return require("zarr", "Writing Zarr arrays").open_array(self.path, mode=mode)
+    @property
+    def slots(self) -> IntoArray:
+        return IntoArray(require("zarr", "Writing Zarr arrays").open_array(self.path, mode="r+"))
 
     def create(self) -> None:
         zarr = require("zarr", "Writing Zarr arrays")
@@ -165,133 +171,63 @@ class IntoZarr(Format):
 
     def resumable(self) -> bool:
         try:
-            return bool(self._array("r").shape == (self.length,))
+            return bool(self.slots.array.shape == (self.length,))
         except (OSError, ValueError, KeyError):
             return False
 
     def separate(self, chunks: Sequence[Chunk]) -> bool:
         return _aligned(chunks, self.step)
 
-    def write(self, chunk: Chunk, values: Values) -> None:
-        IntoArray(self._array("r+")).write(chunk, values)
-
-    def read(self, chunk: Chunk) -> Values:
-        return IntoArray(self._array("r")).read(chunk)
+    def finish(self) -> None:
+        for half in Path(self.path).rglob("*.partial"):  # of chunks in which a run was killed
+            half.unlink()
 
 
-class IntoParts(Format):
-    """A Parquet file with one column and one row group per chunk; files of single chunks wait in a folder."""
+class IntoParquet(Format):
+    """A Parquet file with one column and one row group per chunk, which are written one after the other."""
 
     package = "pyarrow"
 
-    def _part(self, number: int) -> str:
-        return f"{self.path}/{number:09d}.parquet"
+    @cached
+    def _growing(self) -> Growing:
+        return Growing(self.path)
 
-    @property
-    def _repeats(self) -> bool:
-        """Whether values repeat, as states do; a dictionary of others costs five times what they do, and room."""
-        return np.dtype(self.dtype).kind != "f"
+    def create(self) -> None:
+        self._growing.keep([])
 
-    def write(self, chunk: Chunk, values: Values) -> None:
-        pyarrow = require("pyarrow", "Writing Parquet files")
-        parquet = require("pyarrow.parquet", "Writing Parquet files")
-        final = self._part(chunk.number)
-        table = pyarrow.table({self.column: np.ascontiguousarray(values)})
-        parquet.write_table(table, f"{final}.tmp", use_dictionary=self._repeats)
-        os.replace(f"{final}.tmp", final)
+    def resumable(self) -> bool:
+        return os.path.isfile(self.path)
 
-    def read(self, chunk: Chunk) -> Values:
-        place = (chunk.number, chunk.start, chunk.stop)
-        return InParquet(*place, self._part(chunk.number), self.column, 0).load()
+    def separate(self, chunks: Sequence[Chunk]) -> bool:
+        return False
 
-    def finished(self, chunks: Sequence[Chunk]) -> str:
-        pyarrow = require("pyarrow", "Writing Parquet files")
-        parquet = require("pyarrow.parquet", "Writing Parquet files")
-        whole = f"{self.path}/whole"
-        schema = pyarrow.schema([(self.column, pyarrow.from_numpy_dtype(np.dtype(self.dtype)))])
-        with parquet.ParquetWriter(whole, schema, use_dictionary=self._repeats) as writer:
-            for chunk in chunks:
-                writer.write_table(parquet.read_table(self._part(chunk.number), schema=schema))
-        return whole
+    def kept(self, chunks: Sequence[Chunk], written: Mapping[int, Any]) -> set[int]:
+        self._growing.keep(written[i] for i in takewhile(written.__contains__, count()))
+        return set(range(len(self._growing.parts)))
+
+    def write(self, chunk: Chunk, values: Values) -> Any:
+        table = require("pyarrow", "Writing Parquet files").table({self.column: np.ascontiguousarray(values)})
+        repeats = np.dtype(self.dtype).kind != "f"  # as states do
+        return self._growing.append(partial(append_rows, table, repeats))
+
+    def finish(self) -> None:
+        if not self._growing.parts:
+            self.write(Chunk(0, 0, 0), np.empty(0, self.dtype))
+        with open(self.path, "ab") as file:
+            append_footer((part["note"] for part in self._growing.parts), file)
 
 
-_FORMATS: dict[str, type[Any]] = {".npy": IntoNpy, ".zarr": IntoZarr, ".parquet": IntoParts, ".pq": IntoParts}
+_FORMATS: dict[str, type[Any]] = {
+    ".npy": IntoNpy,
+    ".zarr": IntoZarr,
+    ".parquet": IntoParquet,
+    ".pq": IntoParquet,
+}
 
 
 def _aligned(chunks: Sequence[Chunk], stored: int) -> bool:
     """Whether no two chunks share a chunk of the store, which would have to be written by one after the other."""
     return all(chunk.start % stored == 0 for chunk in chunks)
-
-
-# -- the journal ---------------------------------------------------------------------------------------------------
-
-
-_VERSION = 1
-_ENTRY = ("chunk", "source", "written")
-
-
-class Entry(NamedTuple):
-    """Fingerprints of what was read and of what was written."""
-
-    source: int
-    written: int
-
-
-class Journal:
-    """Finished chunks of one output, so that a run that was killed goes on where it was.
-
-    One line of JSON per finished chunk, behind a header that says what is being written. It stands beside the output as
-    long as this has its provisional name. A last line that was cut short by a crash counts as not written.
-    """
-
-    def __init__(self, path: Path, header: dict[str, Any]) -> None:
-        self.path = path
-        self._header = {"tallytree": _VERSION, **header}
-        self.finished: dict[int, Entry] = {}
-
-    def open(self, target: Path, overwrite: bool = False) -> bool:
-        """Read what an earlier run left; True if there is something to go on with."""
-        try:
-            text = self.path.read_text("utf-8", errors="replace")
-        except FileNotFoundError:
-            return False
-        lines = text.split("\n")[:-1]  # behind the last newline: nothing, or half a line
-        if not lines:
-            return False
-        if _parsed(lines[0]) != self._header:
-            if overwrite:
-                return False
-            raise OutputError(
-                f"`out`: beside {target} lies the unfinished output of another model or question, "
-                f"{self.path.name}. Pass overwrite=True to start again, or choose another name."
-            )
-        for line in lines[1:]:
-            entry = _parsed(line)
-            if isinstance(entry, dict) and all(type(entry.get(name)) is int for name in _ENTRY):
-                self.finished[entry["chunk"]] = Entry(entry["source"], entry["written"])
-        return True
-
-    def start(self) -> None:
-        """Begin anew."""
-        self.finished = {}
-        self.path.write_text(json.dumps(self._header) + "\n", "utf-8")
-
-    def add(self, chunk: int, entry: Entry) -> None:
-        """Note a chunk that has been written."""
-        line = json.dumps({"chunk": chunk, "source": entry.source, "written": entry.written}) + "\n"
-        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND)
-        try:
-            os.write(handle, line.encode())
-        finally:
-            os.close(handle)
-        self.finished[chunk] = entry
-
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError:
-        return None
 
 
 _KINDS = "an array, or a path that ends in .npy, .zarr or .parquet"
@@ -300,7 +236,7 @@ _KINDS = "an array, or a path that ends in .npy, .zarr or .parquet"
 class Sink:
     """An array that belongs to the user: chunks are written into it, and nothing is kept beside it."""
 
-    writer: Writer
+    writer: Any  # writes values of a chunk, and says what tells later whether they are there
     travels = False  # whether the writer works in other processes
     separate = True  # whether several chunks can be written at the same time
 
@@ -308,11 +244,11 @@ class Sink:
         self.writer, self._array = IntoArray(array), array
         self.travels = not isinstance(array, np.ndarray)
 
-    def begin(self, chunks: Sequence[Chunk], header: dict[str, Any]) -> dict[int, Entry]:
-        """Get ready; chunks that an earlier run has finished, if that had the same header."""
+    def begin(self, chunks: Sequence[Chunk], header: dict[str, Any], seen: Mapping[int, int]) -> set[int]:
+        """Get ready; chunks that an earlier run has finished, if it had the same header and read what was `seen`."""
         if self.travels:
             self.separate = _aligned(chunks, int(self._array.chunks[0]))
-        return {}
+        return set()
 
     def writing(self) -> AbstractContextManager[None]:
         """Say of a failure to write what it means."""
@@ -347,10 +283,10 @@ class FileSink(Sink):
                 f"`out`: {target} exists already. Choose another name, or pass overwrite=True to replace it."
             )
 
-    def begin(self, chunks: Sequence[Chunk], header: dict[str, Any]) -> dict[int, Entry]:
+    def begin(self, chunks: Sequence[Chunk], header: dict[str, Any], seen: Mapping[int, int]) -> set[int]:
         length = chunks[-1].stop if len(chunks) else 0
         step = max((chunk.size for chunk in chunks), default=1) or 1
-        self.chunks, self.journal = chunks, Journal(self._journal, header)
+        self.journal = Journal(self._journal, header)
         self.writer: Any = self._kind(str(self._aside.absolute()), self._what, self._dtype.str, length, step)
         self.separate = self.writer.separate(chunks)
         if not self.journal.open(self.target, self.overwrite) or not self.writer.resumable():
@@ -358,17 +294,10 @@ class FileSink(Sink):
             with self.writing():
                 self.writer.create()
                 self.journal.start()
-        finished = self.journal.finished.items()
-        kept = {i: e for i, e in finished if 0 <= i < len(chunks) and self._intact(chunks[i], e)}
-        self.journal.finished = kept
+        read = {i: entry for i, entry in self.journal.finished.items() if 0 <= i < len(chunks)}
+        same = {i: entry.written for i, entry in read.items() if seen.get(i, entry.source) == entry.source}
+        kept: set[int] = self.writer.kept(chunks, same)
         return kept
-
-    def _intact(self, chunk: Chunk, entry: Entry) -> bool:
-        """Whether a finished chunk is still what was written; a crash of the machine may have lost it."""
-        try:
-            return fingerprint(self.writer.read(chunk)) == entry.written
-        except (OSError, ValueError, KeyError):
-            return False
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -393,10 +322,10 @@ class FileSink(Sink):
 
     def finish(self) -> Any:
         with self.writing():
-            finished = self.writer.finished(self.chunks)
+            self.writer.finish()
             if self.overwrite and self.target.is_dir():
                 shutil.rmtree(self.target)
-            os.replace(finished, self.target)
+            os.replace(self._aside, self.target)
         self._discard()
         return self.target
 

@@ -7,15 +7,13 @@ that it refuses, is left to the reader in `tables`, which finds the words for it
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 from .._progress import Progress
 from ..arrays import Float64, Ints
 from ..chunked.chunk import require
+from ..chunked.journal import END, START, Resumed
 from ..memo import cached
 from .tables import Codes, InputProblem, Source, no_number, numbered, numbers_of, readable, reason, some_rows
 
@@ -103,37 +102,66 @@ class ArrowTable:
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         return np.cumsum([0, *sizes])
 
-    def tables(self, names: Sequence[str] | None = None, first: int = 0) -> Iterator[Any]:
-        """Arrow tables of the rows in order, with all columns or those that are named, from a row group on."""
+    def batches(self, names: Sequence[str] | None = None, start: Any = START) -> Iterator[tuple[Any, Any]]:
+        """Arrow tables of the rows from a place on, with all columns or those that are named; the place behind each.
+
+        The same place gives the same batches, whoever begins there.
+        """
         if self.held is not None:
-            yield self.held if names is None else self.held.select(names)
+            yield self.held if names is None else self.held.select(names), None
             return
-        from_batch = _arrow("pyarrow").Table.from_batches
         with _readable(self.source, "Parquet" if self.parquet else "CSV"):
-            if self.parquet:
-                with _parquet(self.source) as file:
-                    groups = range(first, file.metadata.num_row_groups)
-                    for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names):
-                        yield from_batch([batch])
-                return
-            arrow_file, csv = _arrow("pyarrow").PythonFile, _arrow("pyarrow.csv")
-            options = _csv_options(self.source, names or self.names)
-            with (
-                self.source.open() as raw,
-                csv.open_csv(arrow_file(raw, "r"), csv.ReadOptions(block_size=_BLOCK), *options) as reader,
-            ):
-                for batch in reader:
-                    yield from_batch([batch])
+            yield from (self._row_groups if self.parquet else self._text)(names, *start)
+
+    def _row_groups(self, names: Sequence[str] | None, row: int, first: int) -> Iterator[tuple[Any, Any]]:
+        """Batches of as few row groups as hold `_ROWS` rows, then of the next ones; places name the first of them."""
+        starts, from_batch = self._group_starts, _arrow("pyarrow").Table.from_batches
+        with _parquet(self.source) as file:
+            while first < len(starts) - 1:
+                done = int(starts[first])
+                after = max(first + 1, int(np.searchsorted(starts[:-1], done + _ROWS)))
+                for batch in file.iter_batches(_ROWS, row_groups=range(first, after), columns=names):
+                    done += len(batch)
+                    if done > row:
+                        yield from_batch([batch]), [done, first if done < starts[after] else after]
+                first = after
+
+    def _text(self, names: Sequence[str] | None, row: int, at: int) -> Iterator[tuple[Any, Any]]:
+        """Stretches of a CSV file that are whole rows; places name the first byte of the text.
+
+        Where quotes are out of order, or lines end as no system ends them now, pyarrow alone knows where a row ends.
+        """
+        csv, reader = _arrow("pyarrow.csv"), _arrow("pyarrow").BufferReader
+        options = _csv_options(self.source, names or self.names)
+        with self.source.open() as raw:
+            raw.seek(at)
+            text = b""
+            while block := raw.read(_BLOCK):
+                text += block
+                size = end_of_rows(text) if len(block) == _BLOCK else len(text)
+                marks = _QUOTE in text and np.frombuffer(text[:size], np.uint8)
+                if not size or (marks is not False and not quotes_in_order(marks, self.source.delimiter)):
+                    break
+                how = csv.ReadOptions(block_size=size, column_names=self.names if at else None)
+                table = csv.read_csv(reader(text[:size]), how, *options)
+                row, at, text = row + len(table), at + size, text[size:]
+                yield table, [row, at]
+            if text:
+                raw.seek(at)
+                how = csv.ReadOptions(block_size=_BLOCK, column_names=self.names if at else None)
+                with csv.open_csv(_arrow("pyarrow").PythonFile(raw, "r"), how, *options) as rest:
+                    for batch in rest:
+                        yield _arrow("pyarrow").Table.from_batches([batch]), None
 
     def rows(self) -> Iterator[Sequence[Any]]:
-        for table in self.tables():
+        for table, _ in self.batches():
             yield from zip(*(column.to_pylist() for column in table.columns))
 
     def cells(self, rows: Ints, names: Sequence[str]) -> list[list[str]]:
         """Text of some rows, for every column that is named."""
         found = [[""] * len(rows) for _ in names]
         start = 0
-        for table in self.tables(names) if names else ():
+        for table, _ in self.batches(names) if names else ():
             here = np.flatnonzero((rows >= start) & (rows < start + len(table)))
             for cells, column in zip(found, table.take(rows[here] - start).columns):
                 for i, value in zip(here.tolist(), column.to_pylist()):
@@ -148,10 +176,10 @@ class ArrowTable:
         values: Float64 = self._gathered("numbers", name, self._numbers, {}, np.float64)
         return values
 
-    def _numbers(self, name: str, group: int, _: Any) -> Iterator[Float64]:
-        pyarrow, first = _arrow("pyarrow"), int(self._group_starts[group])
+    def _numbers(self, name: str, start: Any, _: Any) -> Iterator[tuple[Float64, Any]]:
+        pyarrow, first = _arrow("pyarrow"), start[0]
         kinds = ("is_integer", "is_floating", "is_decimal")
-        for part in self._parts(name, group):
+        for part, place in self._parts(name, start):
             if self.parquet and not any(getattr(pyarrow.types, kind)(part.type) for kind in kinds):
                 raise InputProblem(
                     f"{self.path}: column `{name}` must hold numbers; its type is {part.type}."
@@ -161,13 +189,13 @@ class ArrowTable:
             except (
                 pyarrow.ArrowInvalid
             ):  # a cell that is no number, or one that only Python reads, such as +1
-                yield numbers_of(self, name, part.to_pylist(), first)
+                yield numbers_of(self, name, part.to_pylist(), first), place
             else:
                 missing = np.asarray(values.is_null(nan_is_null=True))
                 if missing.any():
                     at = int(np.argmax(missing))
                     raise no_number(self, name, first + at, "nan" if values[at].is_valid else "")
-                yield np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
+                yield np.asarray(values.to_numpy(zero_copy_only=False), np.float64), place
             first += len(part)
 
     def codes(self, name: str) -> Codes:
@@ -175,9 +203,9 @@ class ArrowTable:
         codes = self._gathered("codes", name, self._codes, known, np.int64)
         return Codes(codes, list(known))
 
-    def _codes(self, name: str, group: int, known: dict[str, int]) -> Iterator[Ints]:
-        for part in self._parts(name, group):
-            yield self._labels(name, part, known)
+    def _codes(self, name: str, start: Any, known: dict[str, int]) -> Iterator[tuple[Ints, Any]]:
+        for part, place in self._parts(name, start):
+            yield self._labels(name, part, known), place
 
     def _labels(self, name: str, part: Any, known: dict[str, int]) -> Ints:
         """Numbers of labels in the order in which they appear; -1 for empty text, null and NaN."""
@@ -195,57 +223,52 @@ class ArrowTable:
         moved: Ints = np.array([*numbered(texts, known), -1], np.int64)[found]
         return moved
 
-    def _parts(self, name: str, group: int) -> Iterator[Any]:
-        for table in self.tables([name], group):
-            yield from table.column(0).chunks
+    def _parts(self, name: str, start: Any) -> Iterator[tuple[Any, Any]]:
+        """Arrays of a column with the places behind them; one that is not the last of its batch has none."""
+        for table, place in self.batches([name], start):
+            *chunks, last = table.column(0).chunks or [[]]
+            yield from ((chunk, None) for chunk in chunks)
+            if len(last):
+                yield last, place
 
     def _gathered(
         self,
         what: str,
         name: str,
-        parts: Callable[[str, int, dict[str, int]], Iterator[Any]],
+        parts: Callable[[str, Any, dict[str, int]], Iterator[tuple[Any, Any]]],
         known: dict[str, int],
         dtype: Any,
     ) -> Any:
-        """A column of numbers or codes: in memory, or in a file of the scratch folder, with the labels beside it.
+        """A column of numbers or codes: in memory, or in a file of the scratch folder, whose notes have the labels.
 
-        The file gets its name when it is complete. A run after an interrupt goes on at the row group that was cut; a
-        column of a CSV file, whose rows lie anywhere, is read again from its beginning.
+        A run after an interrupt goes on at the place that it had reached.
         """
         if self.scratch is None:
-            listed = list(parts(name, 0, known))
+            listed = [values for values, _ in parts(name, START, known)]
             return some_rows(self.path, np.concatenate(listed) if listed else listed)
-        where = f"{what}{self.names.index(name)}"
-        path, aside, beside = (self.scratch / f"{where}{end}" for end in ("", ".partial", ".labels"))
-        item, starts = np.dtype(dtype).itemsize, self._group_starts
+        path = self.scratch / f"{what}{self.names.index(name)}"
         try:
-            with open(beside, "a+", encoding="utf-8") as labels:
-                labels.seek(0)
-                lines = labels.read().split("\n")[:-1]  # a last line that was cut short is written again
-                known.update({label: i for i, label in enumerate(json.loads(f"[{','.join(lines)}]"))})
-                if not path.exists():
-                    done = aside.stat().st_size // item if aside.exists() else 0
-                    group = max(0, int(np.searchsorted(starts, done, side="right")) - 1)
-                    rows = self.progress and int(starts[-1])
-                    labels.truncate(sum(len(line.encode()) + 1 for line in lines))
-                    with (
-                        open(aside, "ab") as file,
-                        Progress(f"reading {name}", rows, self.progress, "rows", int(starts[group])) as bar,
-                    ):
-                        file.truncate(int(starts[group]) * item)
+            file = Resumed(path)
+            known.update({label: i for i, label in enumerate(chain(*file.notes))})
+            if file.place != END:
+                rows, done = self.progress and int(self._group_starts[-1]), file.place[0]
+                with Progress(f"reading {name}", rows, self.progress, "rows", done) as bar:
+                    written = len(known)
+                    for values, place in parts(name, file.place, known):
+                        file.add(place, partial(_save, values, list(islice(known, written, None))))
                         written = len(known)
-                        for part in parts(name, group, known):
-                            for label in islice(known, written, None):
-                                labels.write(json.dumps(label) + "\n")
-                            labels.flush()  # labels first: codes without them would say nothing
-                            written = len(known)
-                            part.tofile(file)
-                            bar.advance(len(part))
-                        some_rows(self.path, range(file.tell()))
-                    os.replace(aside, path)
+                        bar.advance(len(values))
+                some_rows(self.path, range(file.end))
+                file.add(END, lambda _: [])
         except OSError as error:
             raise InputProblem(f"cannot write to {self.scratch}: {reason(error)}.") from None
         return np.memmap(path, dtype, "r")
+
+
+def _save(values: Any, labels: list[str], file: IO[bytes]) -> list[str]:
+    """Part of a column; the labels that are new in it are its note."""
+    values.tofile(file)
+    return labels
 
 
 def _csv_options(source: Source, names: Sequence[str]) -> tuple[Any, Any]:
@@ -292,6 +315,16 @@ def quotes_in_order(content: Bytes, delimiter: str) -> bool:
     start = 3 if content[:3].tobytes() == b"\xef\xbb\xbf" else 0  # a byte order mark
     before, after = content[opening[opening > start] - 1], content[closing[closing + 1 < len(content)] + 1]
     return bool(edges[before].all() and edges[after].all())
+
+
+def end_of_rows(text: bytes) -> int:
+    """Length of a text without its last row, which may be cut short: up to the last line end outside quotes."""
+    end = text.rfind(b"\n")
+    quotes = text.count(b'"', 0, max(end, 0))
+    while end >= 0 and quotes % 2:
+        last, end = end, text.rfind(b"\n", 0, end)
+        quotes -= text.count(b'"', max(end, 0), last)
+    return end + 1
 
 
 def first_lines(content: Bytes) -> Ints:

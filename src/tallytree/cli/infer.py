@@ -117,6 +117,7 @@ def _infer(
             answers = [model.marginals, model.posterior_logits]
         else:
             model = question.model_in_chunks(scratch, shown)
+            model._passes.unfinished.append("output")  # what passes find stays until `run` removes the folder
             for ask, file in ((model.marginals, "prob.npy"), (model.posterior_logits, "logit.npy")):
                 if not (scratch / file).exists():  # finished before an interrupt
                     ask(scratch / file)

@@ -7,16 +7,17 @@ import gzip
 import io
 import os
 import re
-import secrets
 import shutil
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ import numpy as np
 from .._progress import Progress
 from ..arrays import Float64, Ints
 from ..chunked.chunk import require
+from ..chunked.journal import Resumed, append_footer, append_rows
 from ..errors import TallyTreeError
 
 
@@ -239,11 +241,11 @@ class TextTable:
     def rows(self) -> Iterator[Sequence[Any]]:
         return iter(self.text)
 
-    def tables(self) -> Iterator[Any]:
+    def batches(self, names: None, start: Any) -> Iterator[tuple[Any, Any]]:
         """The rows as an Arrow table of text."""
         import pyarrow
 
-        yield pyarrow.table({name: self.column(name) for name in self.names})
+        yield pyarrow.table({name: self.column(name) for name in self.names}), None
 
 
 def read_csv(source: Source, names: list[str]) -> InputTable:
@@ -406,27 +408,28 @@ def save(goal: Target, table: InputTable, extra: dict[str, Any], numbers: dict[s
     """Write the table with further columns, beside the target, and rename it; on any failure the target is as before.
 
     Cells of a CSV file stay text, but for the column of `numbers` in a Parquet file. A run that can be continued writes
-    in its own folder, so that nothing is left if it is killed.
+    in its own folder, where it goes on behind the last batch of rows that was written.
     """
     final = Path(os.path.realpath(goal.path))
-    aside = str(final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp"))
-    if table.scratch is not None and table.scratch.parent == final.parent:
-        aside = str(table.scratch / final.name)
+    resumable = table.scratch is not None and table.scratch.parent == final.parent
     try:
-        if goal.format == CSV and table.scratch is None:
-            write_csv(aside, table, extra)
-        else:
-            write_tables(aside, goal, table, extra, numbers)
-        goal.refuse()  # it may have appeared meanwhile
-        os.replace(aside, final)
+        with (
+            nullcontext(table.scratch)
+            if resumable
+            else TemporaryDirectory(prefix=f".{final.name}.", dir=final.parent)
+        ) as folder:
+            aside = Path(folder, final.name)
+            if goal.format == CSV and table.scratch is None:
+                write_csv(aside, table, extra)
+            else:
+                write_tables(aside, goal, table, extra, numbers)
+            goal.refuse()  # it may have appeared meanwhile
+            os.replace(aside, final)
     except OSError as error:
         raise InputProblem(f"cannot write {goal.path}: {reason(error)}.") from None
-    finally:
-        with suppress(FileNotFoundError):
-            os.remove(aside)
 
 
-def write_csv(path: str, table: InputTable, extra: dict[str, Any]) -> None:
+def write_csv(path: Path, table: InputTable, extra: dict[str, Any]) -> None:
     """Write rows as they were read, with further columns of numbers that read back bit for bit."""
     with open(path, "x", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -436,39 +439,41 @@ def write_csv(path: str, table: InputTable, extra: dict[str, Any]) -> None:
 
 
 def write_tables(
-    path: str, goal: Target, table: InputTable, extra: dict[str, Any], numbers: dict[str, Any]
+    path: Path, goal: Target, table: InputTable, extra: dict[str, Any], numbers: dict[str, Any]
 ) -> None:
-    """Write the rows as Arrow tables, one after the other."""
+    """Write the rows as Arrow tables, one after the other; those that an earlier run has written are there."""
     pyarrow = require("pyarrow", "Writing Parquet files")
-    writer, at = None, 0
-    bar = Progress("writing", len(next(iter(extra.values()))), table.progress, "rows")
+    file = Resumed(path)
+    rows, at = len(next(iter(extra.values()))), file.place[0]
     try:
-        for part in table.tables():
-            here = slice(at, at + len(part))
-            if goal.format != CSV:
-                for name in (name for name in numbers if str(part.schema.field(name).type) == "string"):
-                    values = pyarrow.array(np.array(numbers[name][here]))
-                    part = part.set_column(table.names.index(name), name, values)
-            for name, column in extra.items():
-                part = part.append_column(name, pyarrow.array(np.array(column[here])))
-            writer = writer or _writer(goal, path, part.schema, {*numbers, *extra})
-            writer.write_table(part)
-            at = here.stop
-            bar.advance(len(part))
+        with Progress("writing", rows, table.progress, "rows", at) as bar:
+            for part, place in table.batches(None, file.place) if at < rows else ():
+                here = slice(at, at + len(part))
+                if goal.format != CSV:
+                    for name in (name for name in numbers if str(part.schema.field(name).type) == "string"):
+                        values = pyarrow.array(np.array(numbers[name][here]))
+                        part = part.set_column(table.names.index(name), name, values)
+                for name, column in extra.items():
+                    part = part.append_column(name, pyarrow.array(np.array(column[here])))
+                distinct = {*numbers, *extra}
+                repeated = [name for name in part.schema.names if name not in distinct]
+                save = (
+                    partial(append_rows, part, repeated)
+                    if goal.format != CSV
+                    else partial(_append_text, part)
+                )
+                file.add(place, save)
+                at = here.stop
+                bar.advance(len(part))
+        if goal.format != CSV:
+            with open(path, "ab") as whole:
+                append_footer(file.notes, whole)
     except pyarrow.ArrowException as error:
         raise InputProblem(f"cannot write {goal.path}: {str(error).splitlines()[0]}") from None
-    finally:
-        bar.close()
-        if writer is not None:
-            writer.close()
 
 
-def _writer(goal: Target, path: str, schema: Any, distinct: Set[str]) -> Any:
-    if goal.format != CSV:
-        # A dictionary of numbers that hardly ever repeat costs five times what they do, and room.
-        repeated = [name for name in schema.names if name not in distinct]
-        parquet = require("pyarrow.parquet", "Writing Parquet files")
-        return parquet.ParquetWriter(path, schema, use_dictionary=repeated)
+def _append_text(part: Any, file: IO[bytes]) -> None:
+    """Write rows at the end of a CSV file, which begins with the names of the columns."""
     csv_files = require("pyarrow.csv", "Writing in batches")
-    options = csv_files.WriteOptions(quoting_style="needed")
-    return csv_files.CSVWriter(path, schema, write_options=options)
+    header = file.seek(0, os.SEEK_END) == 0
+    csv_files.write_csv(part, file, csv_files.WriteOptions(include_header=header, quoting_style="needed"))
