@@ -257,12 +257,30 @@ def test_what_lives_in_this_process_alone_is_not_exported():
 
 
 def test_a_layer_goes_to_onnx_in_evaluation_only(monkeypatch):
-    """As far as PyTorch's own tracing goes: the graph of a layer that sorts has no operator of ours."""
-    graph = torch.export.export(ttt.KSubset(2).eval(), (torch.zeros(3, 5),), strict=False).graph
-    assert not [node for node in graph.nodes if "tallytree" in str(node.target)]
+    """As far as PyTorch's own tracing goes: the graph of a layer that sorts has operators that ONNX has."""
     monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)
-    with pytest.raises(tt.ParameterError, match="evaluation mode"):
-        torch.export.export(ttt.KSubset(2), (torch.zeros(3, 5),), strict=False)
+    graph = torch.export.export(ttt.KSubset(2).eval(), (torch.zeros(3, 5),), strict=False).graph
+    used = {str(node.target) for node in graph.nodes}
+    assert "aten.sort.default" in used
+    assert not [name for name in used if "tallytree" in name or "stable" in name]
+    for strict in (False, True):
+        with pytest.raises(Exception, match="evaluation mode"):
+            torch.export.export(ttt.KSubset(2), (torch.zeros(3, 5),), strict=strict)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_layer_in_onnx_chooses_what_it_chooses_here(tmp_path):
+    for package in ("onnxscript", "onnx"):
+        pytest.importorskip(package)
+    from onnx.reference import ReferenceEvaluator
+
+    layer, scores = ttt.KSubset(2).eval(), torch.tensor([[1.0, 1.0, 1.0, 0.0], [0.0, 2.0, 2.0, 2.0]])
+    path = tmp_path / "layer.onnx"
+    torch.onnx.export(layer, (scores,), path, dynamo=True, dynamic_shapes=({0: "rows", 1: "items"},))
+    graph = ReferenceEvaluator(str(path))
+    for x in (scores, torch.randint(0, 3, (4, 30)).float()):  # ties, and other lengths
+        (found,) = graph.run(None, {graph.input_names[0]: x.numpy()})
+        assert (torch.as_tensor(found) == layer(x)).all()
 
 
 @pytest.mark.filterwarnings("ignore")

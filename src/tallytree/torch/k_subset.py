@@ -269,7 +269,11 @@ class KSubset(nn.Module):
             raise ParameterError(
                 "`scores` must not contain NaN. Use a mask for scores that must not be chosen."
             )
-        rank = torch.sort(logits, dim=-1, descending=True, stable=True).indices.argsort(-1)
+        if torch.onnx.is_in_onnx_export():  # where every sort is stable, and none is called so
+            order = torch.sort(logits, dim=-1, descending=True).indices
+        else:
+            order = torch.sort(logits, stable=True, dim=-1, descending=True).indices
+        rank = order.argsort(-1)
         return (rank < k.unsqueeze(-1)).to(logits.dtype)
 
 

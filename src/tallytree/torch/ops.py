@@ -41,15 +41,18 @@ class Operator:
             mutates_args=(),
             schema=f"(Tensor logits, Tensor? tables, {arguments}) -> {answers}",
         )
-        self.op.register_fake(empty)
+
+        @self.op.register_fake
+        def _(*tensors: Any) -> Any:
+            if torch.onnx.is_in_onnx_export():  # asked here, for Dynamo takes it for False where it traces
+                raise ParameterError(
+                    f"ONNX has no operator for `{verb}` of a count model. Export the network up to its scores, or a "
+                    "KSubset layer in evaluation mode, which sorts; torch.export keeps the exact operators."
+                )
+            return empty(*tensors)
 
     def __call__(self, *arguments: Any) -> Any:
         if torch.compiler.is_compiling() or not all(map(has_memory, arguments)):
-            if torch.onnx.is_in_onnx_export():
-                raise ParameterError(
-                    f"ONNX has no operator for `{self._verb}` of a count model. Export the network up to its scores, "
-                    "or a KSubset layer in evaluation mode, which sorts; torch.export keeps the exact operators."
-                )
             return self.op(*arguments[: self._width])
         return self.direct(*arguments)
 
