@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("sklearn")
 
+from scipy.special import expit
+
 from real_data import data_folder
 from reproduction import data
 from tallytree.errors import ParameterError
@@ -210,6 +212,20 @@ def test_large_populations_take_a_few_inferences():
     assert found.converged
     assert found.n_inferences <= 6
     assert np.abs(found.marginals - pik).max() <= 1e-13
+
+
+@pytest.mark.parametrize("size", [3, 5, 10, 40])
+@pytest.mark.parametrize("least", [-20.0, -40.0, -60.0])
+@pytest.mark.parametrize("top", [2.0, 8.0, 20.0])
+def test_probabilities_far_apart_are_solved_though_the_covariance_is_singular(size, least, top):
+    from tallytree.learn import logits_from_inclusion
+    from tallytree.learn.fixed_counts import balancing_shift
+
+    spread = np.append(np.linspace(least, -8.0, size - 2), [0.0, top])
+    pi = expit(spread + balancing_shift(spread, 1))
+    found = logits_from_inclusion(pi, 1)
+    assert found.converged
+    assert np.abs(found.marginals - pi).max() <= 1e-12
 
 
 def test_errors_say_what_to_do():

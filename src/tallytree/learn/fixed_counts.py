@@ -289,7 +289,7 @@ def _newton_step(model: CountModel, gap: Float64) -> tuple[Float64, int]:
         matrix = np.asarray(model.covariance())
         # Adding the constants' projector, scaled to the trace, fills the null space and changes nothing else.
         whole = matrix + np.trace(matrix) / len(gap) / len(gap)
-        return np.asarray(np.linalg.solve(whole, gap)), 1
+        return np.linalg.lstsq(whole, gap)[0], 1
     mu = np.asarray(model.marginals)
 
     def product(direction: Float64) -> Float64:
