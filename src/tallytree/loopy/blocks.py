@@ -68,8 +68,7 @@ class GraphSamples:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> States:
         return np.array(self.draws, dtype=dtype, copy=copy)
 
-    def _repr_html_(self) -> str:
-        return display.marginals_page(self)
+    _repr_html_ = display.marginals_page
 
     @property
     def marginals(self) -> Float64:

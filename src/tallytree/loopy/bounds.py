@@ -120,8 +120,7 @@ class UpperBound:
     def __repr__(self) -> str:
         return f"UpperBound(value={self.value:.6g}, disagreement={self.disagreement:.1e}, iterations={self.iterations})"
 
-    def _repr_html_(self) -> str:
-        return display.marginals_page(self)
+    _repr_html_ = display.marginals_page
 
 
 def holder_bound(

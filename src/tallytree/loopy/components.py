@@ -18,7 +18,6 @@ from ..errors import StructureError
 from ..memo import Caching, cached
 from ..models.count import CountModel
 from ..models.edges import Forest
-from ..models.group import Group
 from .factor_graph import FactorGraph
 from .reduction import Component
 
@@ -36,14 +35,7 @@ def solved(component: Component) -> NestedComponent | Frontier:
 
 def graph_of(component: Component) -> FactorGraph:
     """The component as a factor graph."""
-    edges = (
-        (np.array(list(component.pairs)), np.array(list(component.pairs.values())))
-        if component.pairs
-        else None
-    )
-    return FactorGraph(
-        component.logits, [Group(list(s), t) for s, t in component.counts.items()], edges=edges
-    )
+    return FactorGraph(component.logits, component.groups, edges=component.edges)
 
 
 class NestedComponent:
@@ -57,11 +49,8 @@ class NestedComponent:
         return True
 
     def __init__(self, component: Component) -> None:
-        self.component = component
-        groups = [Group(list(s), table) for s, table in component.counts.items()]
-        pairs = list(component.pairs)
-        edges = Forest(pairs, np.array([component.pairs[p] for p in pairs])) if pairs else None
-        self.model = CountModel(component.logits, groups, edges=edges)
+        self.component, edges = component, component.edges
+        self.model = CountModel(component.logits, component.groups, edges=edges and Forest(*edges))
 
     def fresh(self) -> NestedComponent:
         """The component itself: count models are small."""

@@ -86,8 +86,7 @@ class DualDecomposition:
             f"gap={self.gap:.2g}, iterations={self.iterations})"
         )
 
-    def _repr_html_(self) -> str:
-        return display.mode_page(self)
+    _repr_html_ = display.mode_page
 
 
 def dual_decomposition(

@@ -81,8 +81,7 @@ class ExactResult(Caching):
     def __repr__(self) -> str:
         return f"ExactResult(n_variables={self.graph.n_variables}, width={self.width})"
 
-    def _repr_html_(self) -> str:
-        return display.marginals_page(self)
+    _repr_html_ = display.marginals_page
 
     @cached
     def log_partition(self) -> float:

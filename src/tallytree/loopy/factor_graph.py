@@ -547,8 +547,7 @@ class FactorGraph(Caching, Value):
             f"FactorGraph(n_variables={self.n_variables}, n_groups={self.n_groups}, n_edges={self.n_edges})"
         )
 
-    def _repr_html_(self) -> str:
-        return display.graph_page(self)
+    _repr_html_ = display.graph_page
 
     def _parts(self) -> tuple[Any, ...]:
         return *self._given[:3], self.tables, self.models, *self._given[4:]

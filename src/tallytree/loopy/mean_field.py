@@ -76,8 +76,7 @@ class LowerBound:
             f"LowerBound(value={self.value:.6g}, residual={self.residual:.1e}, iterations={self.iterations})"
         )
 
-    def _repr_html_(self) -> str:
-        return display.marginals_page(self)
+    _repr_html_ = display.marginals_page
 
 
 def mean_field(

@@ -24,7 +24,7 @@ from ..structure.nested.count_tree import CountTree
 from .layout import Batch, Layout
 
 _Answer = tuple[Float64, Float64]  # values of factors, messages to their members
-Solver = Callable[[Batch, Float64], tuple[Float64, Float64]]
+Solver = Callable[[Batch, Float64], _Answer]
 
 
 def sum_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
@@ -32,39 +32,33 @@ def sum_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
 
     Forced members have weight one.
     """
-    if batch.kind == "pair":
-        return _possible(batch, nu, _pairs(batch, nu, np.logaddexp))
-    if batch.kind == "model":
-        return _possible(batch, nu, _models(batch, nu, _model_sums))
-    return _possible(batch, nu, count_sums(batch.block(nu), batch.tables))
+    return _answered(batch, nu, np.logaddexp, _model_sums, count_sums)
 
 
 def max_product(batch: Batch, nu: Float64) -> tuple[Float64, Float64]:
     """Largest log-weight of every factor, (F,), and max-product messages to its members, flat."""
-    if batch.kind == "pair":
-        return _possible(batch, nu, _pairs(batch, nu, np.maximum))
-    if batch.kind == "model":
-        return _possible(batch, nu, _models(batch, nu, _model_maxima))
-    return _possible(batch, nu, _count_maxima(batch.block(nu), batch.tables))
+    return _answered(batch, nu, np.maximum, _model_maxima, _count_maxima)
 
 
-def _possible(batch: Batch, nu: Float64, found: tuple[Float64, Float64]) -> tuple[Float64, Float64]:
-    """What was found, with the messages flat; a factor that allows nothing is refused."""
-    value, messages = found
+def _answered(
+    batch: Batch,
+    nu: Float64,
+    add: np.ufunc,
+    of_models: Callable[..., _Answer],
+    of_counts: Callable[..., _Answer],
+) -> _Answer:
+    """What factors answer by their kind, with the messages flat; one that allows nothing is refused."""
+    if batch.kind == "count":
+        value, messages = of_counts(batch.block(nu), batch.tables)
+    else:
+        value, messages = _pairs(batch, nu, add) if batch.kind == "pair" else _models(batch, nu, of_models)
     if np.isneginf(value).any() or np.isnan(nu).any():
-        _refuse(batch, value, nu)
-    return value, batch.unblock(messages)
-
-
-def _refuse(batch: Batch, value: Float64, nu: Float64) -> None:
-    dead = np.isneginf(value) | np.isnan(batch.block(nu)).any(1)
-    if dead.any():
-        a = int(batch.factors[np.argmax(dead)])
+        dead = np.isneginf(value) | np.isnan(batch.block(nu)).any(1)
         raise InfeasibleError(
-            f"Factor {a} of the graph cannot be satisfied: the other factors and the infinite logits of its "
-            f"members leave "
-            "no count that it allows. Relax one of them."
+            f"Factor {int(batch.factors[np.argmax(dead)])} of the graph cannot be satisfied: the other factors and the "
+            "infinite logits of its members leave no count that it allows. Relax one of them."
         )
+    return value, batch.unblock(messages)
 
 
 def count_sums(nu: Float64, tables: Float64) -> tuple[Float64, Float64]:

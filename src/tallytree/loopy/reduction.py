@@ -15,6 +15,7 @@ import numpy as np
 from ..arrays import Float64, Ints
 from ..errors import InfeasibleError
 from ..memo import once
+from ..models.group import Group
 from ..structure.forest.top_tree import components
 from .factor_graph import FactorGraph
 
@@ -32,6 +33,16 @@ class Component:
     logits: Float64
     counts: Sets
     pairs: Sets
+
+    @property
+    def groups(self) -> list[Group]:
+        """The counts as groups."""
+        return [Group(list(s), table) for s, table in self.counts.items()]
+
+    @property
+    def edges(self) -> tuple[Ints, Float64] | None:
+        """The pairs (m, 2) and their tables (m, 2, 2), if there are any."""
+        return (np.array(list(self.pairs)), np.array(list(self.pairs.values()))) if self.pairs else None
 
 
 @dataclass
