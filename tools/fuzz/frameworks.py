@@ -189,7 +189,9 @@ class TensorCase:
         with report.answer("distribution: mean"):
             close_marginals(home.numpy(d.mean), truth.posterior_logits)
         with report.answer("distribution: entropy"):
-            close(home.numpy(d.entropy()), truth.entropy, 1e-10 * (1 + np.abs(truth.entropy)))
+            # JAX has no second way where large log-weights cancel
+            reach = size_of(truth.logs.values).max(-1) if self.framework == "jax" else 0.0
+            close(home.numpy(d.entropy()), truth.entropy, 1e-10 * (1 + np.abs(truth.entropy)) + 1e-12 * reach)
         with report.answer("distribution: sample"):
             found = home.sample(d, 5, 0)
             assert found.shape == (5, *self.logits.shape), f"samples of shape {found.shape}"
@@ -322,7 +324,7 @@ def _tensors(
     return TensorCase(framework, tuple(rows), shape, rng.standard_normal(n))
 
 
-TORCH_LOT, JAX_LOT = 12, 16
+TORCH_LOT, JAX_LOT = 12, 256
 
 
 def draw_torch(rng: np.random.Generator) -> TensorCase | TrialsCase:
