@@ -65,12 +65,8 @@ def count_divergence(p: Problem, q: Problem) -> Float64:
     By the chain rule where a walk in quadratic time is short. The integral, which serves larger models, takes nodes for
     granted that are closer than the changes on the way; where it has not settled and a walk is possible, that is done.
     """
-    program = p.tree.program
-    walk = pairs_of_counts(program)
-    out, rows = (
-        np.zeros(len(p)),
-        np.flatnonzero((p.nu != q.nu).any(1) | (p.full_tables != q.full_tables).any(1)),
-    )
+    walk, out = pairs_of_counts(p.tree), np.zeros(len(p))
+    rows = np.flatnonzero((p.nu != q.nu).any(1) | (p.full_tables != q.full_tables).any(1))
     if walk > thresholds.SHORT_WALK and len(rows):
         out[rows], change = _by_integral(*(replace(x.take(rows), mixtures={}) for x in (p, q)))
         rows = rows[change > np.maximum(ENOUGH * out[rows], NOTHING)]
@@ -78,10 +74,10 @@ def count_divergence(p: Problem, q: Problem) -> Float64:
             return out
     if len(rows):
         announce(walk * len(rows), WALK, "A divergence")
-        step = max(1, _CELLS // program.n_leaves)
+        step = max(1, _CELLS // p.nu.shape[1])
         for some in np.split(rows, range(step, len(rows), step)):
             out[some] = _by_chain_rule(
-                *(without_edges(program, x.nu[some], x.full_tables[some]) for x in (p, q))
+                *(without_edges(p.tree.program, x.nu[some], x.full_tables[some]) for x in (p, q))
             )
     return out
 
@@ -190,9 +186,7 @@ def _by_integral(p: Problem, q: Problem) -> tuple[Float64, Float64]:
     v, h = _centred(CountSolver(base), np.isfinite(nu), family, family.set_offset, *steps)
 
     def product(t: float) -> Float64:
-        at = CountSolver(
-            replace(base, nu=nu + t * _step(nu, inside), tables=tables + t * _step(tables, other))
-        )
+        at = CountSolver(replace(base, nu=nu + t * steps[0], tables=tables + t * steps[1]))
         moved = at.tangent(v[None], h[None], counts=True)
         assert moved.counts is not None
         return np.asarray((v * moved.marginals[0]).sum(1) + (h * moved.counts[0]).sum(1))

@@ -104,9 +104,12 @@ class Information(BinaryModel):
         return self._result(self._divergence(other))
 
     def _divergence(self, other: Any) -> Float64:
-        mine, theirs = self.n_groups, other.n_groups
-        tree = self._tree.with_groups(list(other._tree.groups))
-        joint = self._extended(tree, [None] * theirs)
+        joint, same, mine = self, other, 0
+        if self._tree != other._tree:
+            mine, theirs = self.n_groups, other.n_groups
+            tree = self._tree.with_groups(list(other._tree.groups))
+            joint = self._extended(tree, [None] * theirs)
+            same = other._moved(tree, [*[None] * mine, *other._params.potentials])
         cross, error = self._cross_entropy(joint, other, mine)
         entropy, doubt = (np.reshape(x, self.batch_shape) for x in self._solved.bounded_entropy())
         quick = np.maximum(cross - entropy, 0.0)
@@ -114,12 +117,11 @@ class Information(BinaryModel):
         rows = np.flatnonzero((~sure & (cross < math.inf)).reshape(-1))
         if not len(rows):
             return quick
-        same = other._moved(tree, [*[None] * mine, *other._params.potentials])
         p, q = (
             tuple(_rows(x, m.batch_shape, quick.shape)[rows] for x in (m._params.nu, m._params.packed))
             for m in (joint, same)
         )
-        better = divergence.count_divergence(*(Problem(tree, nu, tables) for nu, tables in (p, q)))
+        better = divergence.count_divergence(*(Problem(joint._tree, nu, tables) for nu, tables in (p, q)))
         return _improved(quick, rows, better, error + doubt)
 
     def _cross_entropy(self, joint: Any, other: Any, first: int) -> tuple[Float64, Float64]:
@@ -139,7 +141,7 @@ class Information(BinaryModel):
         log_mean = np.reshape(other._solved.sums.log_mean, other.batch_shape)
         mine, theirs = (np.reshape(m._solved.sums.bound, m.batch_shape) for m in (self, other))
         value, error = moments.cross_entropy(odds, nu, log_mean, tables, counts, mine + theirs)
-        if joint is not self and joint._tree.program.n_leaves > thresholds.SHORT_PASS:
+        if self.n_variables > thresholds.SHORT_PASS:
             excluded = _outside_support(joint._params, joint._tree, tables, range(first, joint.n_groups))
             value = np.where(np.reshape(excluded, self.batch_shape), math.inf, value)
         return value, error

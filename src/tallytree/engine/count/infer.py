@@ -167,7 +167,9 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
     else:
         lower: Rung = partial(_level_rung, quick)
         first = [lower, quick] if starts_high(rows.nu, rows.tables) else [quick, lower]
-        usual = [*first, partial(_one_by_one, _by_core, [partial(in_stretches, [trees])])]
+        side_by_side = batch >= thresholds.SIDE_BY_SIDE and n <= thresholds.SMALL_IN_LANES
+        alone = partial(_one_by_one, _by_core, [partial(in_stretches, [trees])])
+        usual = [*first, trees if side_by_side else alone]
     if single and flat.far_apart(rows.nu, rows.tables[0]):
         return [*rungs, partial(in_stretches, usual)]
     return [*rungs, *usual]

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import expit, roots_jacobi
 
 from ...arrays import Float64
+from ...memo import lru
 from .. import native, thresholds
 from ..arithmetic import UNIT_ROUNDOFF
 from ..forest.entropy import entropy_by_parts
@@ -31,9 +32,18 @@ NOTHING = 1e-15  # and absolute
 SMALL = 1e-12  # the same of models that are too large for a short walk
 
 
-_NODES = (4, 8, 16, 32, 64)
-_NODES_WITH_END = (1, 2, *_NODES)  # one value more is known: that at 1, where far modes are seen best
+_NODES = (2, 4, 8, 16, 32, 64)
+_NODES_WITH_END = (1, *_NODES)  # one value more is known: that at 1, where far modes are seen best
+_HOPEFUL = 4  # nodes up to which the next ones are tried whatever they say
 _AGREED = 1e-11  # relative change from one number of nodes to the next at which to stop
+
+
+@lru(16)
+def _rule(nodes: int, with_end: bool) -> list[tuple[float, float]]:
+    """Places in [0, 1] and their weights."""
+    place, weight = roots_jacobi(nodes, 1.0 if with_end else 0.0, 0.0)
+    weight = weight / (1.0 - place) if with_end else weight
+    return list(zip((0.5 * (place + 1.0)).tolist(), (0.5 * weight).tolist()))
 
 
 def integral(values: Callable[[float], Float64], end: Float64 | None = None) -> tuple[Float64, Float64]:
@@ -43,12 +53,7 @@ def integral(values: Callable[[float], Float64], end: Float64 | None = None) -> 
     """
     previous, change = None, np.array(np.inf)
     for nodes in _NODES if end is None else _NODES_WITH_END:
-        if end is None:
-            place, weight = np.polynomial.legendre.leggauss(nodes)
-        else:
-            place, weight = roots_jacobi(nodes, 1.0, 0.0)
-            weight = weight / (1.0 - place)
-        parts = [0.5 * w * values(float(0.5 * (at + 1.0))) for at, w in zip(place, weight)]
+        parts = [w * values(at) for at, w in _rule(nodes, end is not None)]
         total = np.sum(parts, axis=0)
         if end is not None:
             total = total + end / (nodes + 1.0) ** 2
@@ -56,9 +61,10 @@ def integral(values: Callable[[float], Float64], end: Float64 | None = None) -> 
             change = np.abs(total - previous)
             if np.all(change <= np.maximum(_AGREED * total, NOTHING)):
                 break
-            if np.all(
+            hopeless = (
                 change > _AGREED ** (0.5 * nodes / _NODES[-1]) * total
-            ):  # twice the nodes square it at best
+            )  # twice the nodes square it at best
+            if nodes > _HOPEFUL and np.all(hopeless):
                 break
         previous = total
     return np.asarray(np.maximum(total, 0.0)), change  # rounding alone could make it negative
