@@ -189,16 +189,17 @@ class Tilter:
         return self._search(rows, wanted, tilts[rows])
 
     def _search(self, rows: Ints, wanted: Float64 | None, start: Float64) -> Float64:
-        """Newton steps in s; without a wanted mean, towards the mode of table times a local Gaussian."""
+        """Newton steps in s; without a wanted mean, towards that of table times a local Gaussian."""
 
         def target(tilts: Float64, mean: Float64, variance: Float64) -> Float64:
-            aim = wanted if wanted is not None else self._modes(rows, tilts, mean, variance)
+            aim = wanted if wanted is not None else self._aims(rows, tilts, mean, variance)
             return np.where(self.top, np.clip(aim, 0.02, self.size - 0.02), mean)
 
         moments = partial(self._moments, rows)
         return tilt_towards(moments, target, start, near=0.5, slack=0.5, steps=_STEPS, coupled=True)
 
-    def _modes(self, rows: Ints, tilts: Float64, mean: Float64, variance: Float64) -> Float64:
+    def _aims(self, rows: Ints, tilts: Float64, mean: Float64, variance: Float64) -> Float64:
+        """Means, not modes, which noise has anywhere: a tilt that is not needed blows up the ends of long tables."""
         out = mean.copy()
         problem = self.problem
         for s in np.flatnonzero(self.top).tolist():
@@ -206,7 +207,9 @@ class Tilter:
             table = table if len(table) == 1 else table[rows]
             z = np.arange(table.shape[1])
             near = 0.5 * (z - mean[:, s : s + 1]) ** 2 / variance[:, s : s + 1]
-            out[:, s] = (table - tilts[:, s : s + 1] * z - near).argmax(1)
+            with np.errstate(invalid="ignore"):
+                aim = softmax(table - tilts[:, s : s + 1] * z - near, axis=1) @ z
+            out[:, s] = np.where(np.isnan(aim), out[:, s], aim)  # of a table that allows nothing
         return out
 
 
