@@ -11,7 +11,7 @@ import pytest
 import tallytree as tt
 from oracle_chains import log_space_chain
 from tallytree import config
-from tallytree.engine.arithmetic import ARITHMETICS, LogSpace, Wide
+from tallytree.engine.arithmetic import ARITHMETICS, Fourier, LogSpace, Wide
 from tallytree.engine.forest import ladder
 
 INF = math.inf
@@ -307,3 +307,18 @@ def test_the_entropy_of_a_path_that_is_decided_is_zero():
     n, rng = 1000, np.random.default_rng(1000)
     theta = 1e6 * rng.normal(size=n)
     assert path(theta, 0.5 * rng.normal(size=(n - 1, 2, 2)), tt.exactly(n // 3)).entropy < 1e-10
+
+
+@native_only
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+def test_rough_tables_take_transforms_without_a_tilt(scale):
+    """Noise has its largest entry anywhere; the tilt that leads there is e^20 at the ends of the table."""
+    n, rng = 4000, np.random.default_rng(11)
+    theta, table = rng.normal(size=n), scale * rng.normal(size=n + 1)
+    model = path(theta, np.zeros((n - 1, 2, 2)), table)
+    assert model._solver.sums.arithmetic.tolist() == [ARITHMETICS.index(Fourier)]
+    np.testing.assert_allclose(
+        model.posterior_logits, tt.CountModel(theta, table).posterior_logits, rtol=1e-10, atol=1e-9
+    )
+    with pytest.raises(tt.InfeasibleError):
+        path(np.where(np.arange(n) < 9, INF, theta), np.zeros((n - 1, 2, 2)), tt.exactly(3)).marginals  # noqa: B018

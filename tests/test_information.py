@@ -11,6 +11,7 @@ from oracle_states import all_states
 from tallytree import config
 from tallytree.engine import divergence
 from tallytree.engine.count import information
+from tallytree.engine.count.solver import CountSolver
 from tallytree.engine.forest.entropy import entropy_by_parts
 from tallytree.engine.problem import without_edges
 
@@ -364,3 +365,19 @@ def test_the_divergence_of_a_model_from_itself_is_zero_and_takes_no_integral(edg
     assert model(tt.between(1, 2)).kl_divergence(model(tt.between(1, 2))) == 0.0
     with pytest.raises(tt.InfeasibleError):
         model(tt.exactly(0), (math.inf, 0.0, 0.0)).kl_divergence(model(tt.exactly(0), (math.inf, 0.0, 0.0)))
+
+
+def test_a_short_way_between_models_of_the_same_groups_takes_six_products(monkeypatch):
+    n, rng, asked = 5000, np.random.default_rng(3), []
+    theta, step = rng.normal(size=n), rng.normal(size=n)
+    tangent = CountSolver.tangent
+    monkeypatch.setattr(CountSolver, "tangent", lambda *a, **k: asked.append(1) or tangent(*a, **k))
+    monkeypatch.setattr(tt.CountTree, "with_groups", None)
+    law = tt.CountModel(theta, tt.exactly(n // 3))
+    for size in (1e-3, 1e-6):
+        near = tt.CountModel(theta + size * step, tt.exactly(n // 3))
+        half = 0.5 * size**2 * (step @ law.hessian_vector_product(step, counts=False).logits)
+        asked.clear()
+        assert law.kl_divergence(near) == pytest.approx(half, rel=10.0 * size)
+        assert len(asked) <= 6
+    assert law.kl_divergence(tt.CountModel(theta, tt.exactly(n // 3 + 1))) == math.inf
