@@ -1,6 +1,5 @@
 // Python bindings of the passes over cluster programs, sums and best weights, and of rooted forests.
 #include <algorithm>
-#include <complex>
 
 #include "bind/bindings.hpp"
 #include "cluster/pass.hpp"
@@ -54,7 +53,8 @@ struct Clusters : ClusterInput {
 };
 
 auto run_cluster_pass(const ClusterArrays& arrays, matrix_in edge_top, matrix_in table_top, double keep, int arithmetic,
-                      matrix_in powers, vector_of<int32_t> top_set, cube_in uniform, int threads, const std::string& level) {
+                      matrix_in powers, vector_of<int32_t> top_set, cube_in uniform, std::optional<cube_in> leaf_move,
+                      std::optional<matrix_in> table_move, int threads, const std::string& level) {
   const Kernels& kernels = choose(level);
   const Clusters models(arrays);
   const size_t batch = models.batch, D = (size_t)models.program.variables, K = (size_t)models.states;
@@ -65,11 +65,15 @@ auto run_cluster_pass(const ClusterArrays& arrays, matrix_in edge_top, matrix_in
           "`uniform` must have a number for every model, sample and cluster, of wide rows");
   require(arithmetic != kWide || (powers.shape(0) == batch && powers.shape(1) == table_top.shape(1) && top_set.shape(0) == D),
           "`powers` must have a tilt for every model and set, `top_set` one for every variable");
+  require(!leaf_move || (leaf_move->shape(0) == batch && leaf_move->shape(1) == D && leaf_move->shape(2) == K && table_move &&
+                         table_move->shape(0) == batch && table_move->shape(1) == models.entries && arithmetic != kWide && !samples),
+          "`leaf_move` and `table_move` must have the shapes of `log_leaf` and `tables`, of all models");
   array_out log_z = new_array({batch}), messages = new_array({kept, D, K});
-  array_out log_edges = new_array({kept, models.edges, K, K}), log_counts = new_array({kept, models.entries});
+  array_out log_edges = new_array({leaf_move ? 0 : kept, models.edges, K, K}), log_counts = new_array({kept, models.entries});
   vector_out<int64_t> drawn = new_array_of<int64_t>(samples * batch * D);
   array_out error = new_array({batch}), vanished = new_array({batch}), noise = new_array({batch});
-  const SumInput in = {edge_top.data(), table_top.data(), keep, arithmetic, powers.data(), top_set.data(), samples, uniform.data()};
+  const SumInput in = {edge_top.data(), table_top.data(), keep, arithmetic, powers.data(), top_set.data(), samples, uniform.data(),
+                       leaf_move ? leaf_move->data() : nullptr, table_move ? table_move->data() : nullptr};
   const ClusterOutput out = {drawn.data(), log_z.data(), messages.data(), log_edges.data(), log_counts.data(), error.data(),
                              vanished.data(), noise.data()};
   unlocked([&] { cluster_pass(kernels, models, in, out, threads); });
@@ -96,19 +100,19 @@ auto run_cluster_maxima(const ClusterArrays& arrays, vector_in slack, bool give_
 
 void bind_cluster(nb::module_& m) {
   // Sum-product over a program of clusters: (log_z, messages, log_edges, log_counts, error, vanished, noise,
-  // samples), the latter in place of the others but log_z where `uniform` has numbers for them.
+  // samples), the latter in place of the others but log_z where `uniform` has numbers for them. Along directions derivatives
+  // of messages and of P(count) in place of messages and counts, and their errors.
   m.def("cluster_pass", &run_cluster_pass);
   // Best weights over a program of clusters: (value, known, states, messages, by count), arrays not asked for empty.
   m.def("cluster_maxima", &run_cluster_maxima);
 }
 
-// Python bindings of rooted forests: beliefs and best configurations without counts, derivatives with one.
+// Python bindings of rooted forests: beliefs and best configurations without counts.
 
 namespace {
 
 using indices_in = vector_of<int32_t>;
 using flags_in = vector_of<int8_t>;
-using complex = std::complex<double>;
 
 // The vertices of a forest in an order in which parents come first; their parents, edges and flips.
 using Rooting = std::tuple<indices_in, indices_in, indices_in, flags_in>;
@@ -161,26 +165,6 @@ auto run_forest_best(const Rooting& rooting, matrix_in log_leaf, cube_in log_edg
   return std::make_tuple(value, states);
 }
 
-auto run_forest_tangent(const Rooting& rooting, flags_in counted, matrix_in leaf, cube_in tables, matrix_in slope,
-                        size_t period, vector_of<complex> f, vector_of<complex> h, bool everything,
-                        const std::string& level) {
-  const size_t n = leaf.shape(0), frequencies = f.shape(0);
-  const RootedForest forest = rooted(rooting, n, 2);
-  require(counted.shape(0) == n && slope.shape(0) == n && leaf.shape(1) == 2 && slope.shape(1) == 2 && period > 0 &&
-              tables.shape(1) == 2 && tables.shape(2) == 2 && frequencies > 0 && h.shape(0) == frequencies,
-          "all variables must have two states, f and h the same length");
-  array_out marginals = new_array({n}), change = new_array({n}), worst = new_array({2}), doubt = new_array({n});
-  complex* spectra = new complex[2 * frequencies];
-  nb::capsule owner(spectra, [](void* p) noexcept { delete[] (complex*)p; });
-  vector_out<complex> law(spectra, {2, frequencies}, owner);
-  const EdgeTangentInputs in = {{forest, counted.data(), leaf.data(), tables.data(), slope.data()}, (int64_t)period,
-                                (ptrdiff_t)frequencies, f.data(), h.data(), everything};
-  unlocked([&] {
-    edge_tangent(choose(level), in, marginals.data(), change.data(), worst.data(), doubt.data(), spectra, spectra + frequencies);
-  });
-  return std::make_tuple(marginals, change, worst, doubt, law);
-}
-
 }  // namespace
 
 void bind_forest(nb::module_& m) {
@@ -190,10 +174,6 @@ void bind_forest(nb::module_& m) {
   m.def("forest_means", &run_forest_means);
   // A best configuration of one forest without counts: (value, states).
   m.def("forest_best", &run_forest_best);
-  // P(y = 1) and its derivative, (D,) each, in a forest of pairs with one count; how much relative errors of all terms are
-  // amplified in the former and the share of the weight that underflow may have taken, (2,); their amplification in each
-  // derivative, (D,); and the characteristic function of the count with its derivative, (2, M).
-  m.def("forest_tangent", &run_forest_tangent);
 }
 
 }  // namespace tallytree

@@ -1,5 +1,4 @@
-// Ordinary belief propagation on a rooted forest, one vertex after the other, two sweeps; and the sum over frequencies that
-// brings in one count (forest_waves.cpp).
+// Ordinary belief propagation on a rooted forest, one vertex after the other, two sweeps.
 #include "cluster/pass.hpp"
 
 #include <algorithm>
@@ -13,8 +12,6 @@ namespace tallytree {
 
 constexpr double kSmall = 1e-280;  // smaller numbers may have lost digits to underflow
 constexpr double kScaled = 1e-20;  // products of what children send are kept above this
-constexpr double kInvisible = 1e-19;   // of the characteristic function, which is 1 at 0
-constexpr int kQuietFrequencies = 64;  // so many invisible ones in a row end the sum, unless everything is asked for
 
 static double scale(double* x, size_t K) {
   const double largest = *std::max_element(x, x + K);
@@ -159,39 +156,6 @@ double forest_best(const RootedForest& f, const double* log_leaf, const double* 
                                 : choice[v * K + (size_t)states[(size_t)f.parent[v]]];
   }
   return total;
-}
-
-void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* marginals, double* change,
-                  double* worst, double* doubt, std::complex<double>* law, std::complex<double>* law_change) {
-  const ClusterKernels& k = *kernels.cluster;
-  const int32_t n = in.model.forest.variables;
-  const ptrdiff_t lanes = kernels.lanes;
-  const AlignedArray scratch = aligned_doubles((size_t)k.edge_scratch(n)), sums = aligned_doubles((size_t)k.edge_sums(n));
-  std::fill_n(sums.get(), k.edge_sums(n), 0.0);
-  std::vector<double> scales(3 * (size_t)n);
-  std::fill_n(law, in.frequencies, 0.0);
-  std::fill_n(law_change, in.frequencies, 0.0);
-  int quiet = 0;
-  for (ptrdiff_t m = 0; m < in.frequencies && (in.everything || quiet < kQuietFrequencies); m += lanes) {
-    let_signals_through();
-    double at[10][8] = {};
-    const ptrdiff_t count = std::min(lanes, in.frequencies - m);
-    for (ptrdiff_t l = 0; l < count; l++) {
-      const double w = 2 * kPi * (double)(m + l) / (double)in.period;
-      const double of_lane[] = {std::cos(w), std::sin(w), in.f[m + l].real(), in.f[m + l].imag(), in.h[m + l].real(),
-                                in.h[m + l].imag()};
-      for (int j = 0; j < 6; j++) at[j][l] = of_lane[j];
-    }
-    k.edge_pass(in.model, {at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[8], at[9]}, m == 0, scales.data(),
-                scratch.get(), sums.get());
-    for (ptrdiff_t l = 0; l < count; l++) {
-      law[m + l] = {at[6][l], at[7][l]};
-      law_change[m + l] = {at[8][l], at[9][l]};
-      quiet = std::abs(law[m + l]) < kInvisible * law[0].real() ? quiet + 1 : 0;
-    }
-  }
-  k.edge_finish(n, sums.get(), marginals, change, worst, doubt);
-  worst[1] = k.edge_underflow(in.model, scratch.get());
 }
 
 }  // namespace tallytree

@@ -100,13 +100,18 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& models, const SumI
     item.use_fft = in.arithmetic == kFourier;
     item.powers = in.powers + (wide ? b * models.sets : 0);
     item.top_set = in.top_set;
+    if (in.leaf_move) {
+      item.leaf_move = in.leaf_move + b * D * K;
+      item.table_move = in.table_move + b * models.entries;
+      item.log_edges = nullptr;
+      for (size_t i = 0; i < D * K; i++) item.reach_of_move += std::fabs(item.leaf_move[i]);
+      for (size_t i = 0; i < models.entries; i++) item.reach_of_move += std::fabs(item.table_move[i]);
+    }
     std::vector<Interval> windows;
     if (wide) windows = possible_counts(models, item.tables);
     item.windows = windows.data();
-    if (!in.samples) {
-      std::fill_n(item.log_edges, models.edges * K * K, -kInfinity);
-      std::fill_n(item.log_counts, models.entries, -kInfinity);
-    }
+    if (item.log_edges && !in.samples) std::fill_n(item.log_edges, models.edges * K * K, -kInfinity);
+    if (!in.samples) std::fill_n(item.log_counts, models.entries, in.leaf_move ? 0.0 : -kInfinity);
     const auto each_chunk = [&](int level, auto pass) {
       const ptrdiff_t start = models.level_start[level], stop = models.level_start[level + 1];
       const ptrdiff_t chunk = std::clamp<ptrdiff_t>((stop - start) / (4 * threads), 1, kChunk);
@@ -118,7 +123,7 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& models, const SumI
       });
     };
     const ClusterKernels& k = *kernels.cluster;
-    for (int level = 0; level < models.levels; level++) each_chunk(level, wide ? k.wide_cluster_up : k.cluster_up);
+    for (int level = 0; level < models.levels; level++) each_chunk(level, in.leaf_move ? k.tangent_cluster_up : wide ? k.wide_cluster_up : k.cluster_up);
     if (in.samples) {
       run_tasks(in.samples, threads, [&](size_t i, int thread) {
         const size_t nodes = (size_t)program.nodes;
@@ -136,14 +141,15 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& models, const SumI
       log_z.add(c.log_scale);
       power += c.exponent;
     }
-    std::vector<double> ones(models.n_roots + 1, 1.0);
+    std::vector<double> ones(2 * models.n_roots + 1, 0.0);  // the adjoint of a root, and its derivative
     for (size_t i = 0; i < models.n_roots; i++) {
       Cluster& c = clusters[(size_t)models.roots[i]];
-      c.adjoint = c.reach = &ones[i];
+      ones[2 * i] = 1;
+      c.adjoint = c.reach = &ones[2 * i];
       ClusterWorker worker = worker_of(0);
       if (wide) log_z.add(k.wide_cluster_root(item, worker, models.roots[i]));
     }
-    for (int level = models.levels; level-- > 0;) each_chunk(level, wide ? k.wide_cluster_down : k.cluster_down);
+    for (int level = models.levels; level-- > 0;) each_chunk(level, in.leaf_move ? k.tangent_cluster_down : wide ? k.wide_cluster_down : k.cluster_down);
     // Adjoints take the errors of those above with them.
     std::vector<double> above((size_t)program.nodes, 0.0);
     double longest = 0;

@@ -1,6 +1,5 @@
 // Sum-product over a program of clusters, for a batch of models.
 #pragma once
-#include <complex>
 #include <vector>
 
 #include "cluster/types.hpp"
@@ -35,6 +34,8 @@ struct SumInput {
   // Samples in place of the pass downwards, where there are any: uniform numbers (batch, samples, nodes).
   size_t samples;
   const double* uniform;
+  // Derivatives along directions (batch, D, K) and (batch, entries) in place of messages and counts, or null.
+  const double *leaf_move, *table_move;
 };
 enum ClusterArithmetic { kPlain, kFourier, kWide };
 struct ClusterOutput {
@@ -62,7 +63,7 @@ struct MaximaOutput {
 void find_maxima(const Kernels& kernels, const ClusterInput& models, const double* slack, bool give_up, const MaximaOutput& out,
                  int threads);
 
-// Rooted forests of pairs: marginals and best configurations without counts, derivatives with one count.
+// Rooted forests of pairs: marginals and best configurations without counts.
 
 struct BeliefsOut {
   double* beliefs;  // (D, K), each sums to 1, or to 0 where everything underflowed
@@ -80,20 +81,5 @@ void forest_gauge(const RootedForest& forest, double* log_leaf, double* log_edge
 
 // A best configuration `states` (D) and its weight; all logarithms.
 double forest_best(const RootedForest& forest, const double* log_leaf, const double* log_edges, int64_t* states);
-
-// One direction. The count has `period` - 1 variables and frequencies 2 pi m / period, m < frequencies.
-struct EdgeTangentInputs {
-  CountedForest model;
-  int64_t period;
-  ptrdiff_t frequencies;
-  const std::complex<double>*f, *h;  // transforms of f and f h, (frequencies,), the two halves of the circle added up
-  bool everything;                   // no frequency may be left out
-};
-
-// marginals and change (D,); worst (2,): how much relative errors of all terms are amplified in the marginals, and the share of
-// the weight that underflow may have taken; doubt (D,): their amplification in every change; the characteristic function and its derivative, (frequencies,), zero where
-// left out.
-void edge_tangent(const Kernels& kernels, const EdgeTangentInputs& in, double* marginals, double* change,
-                  double* worst, double* doubt, std::complex<double>* law, std::complex<double>* law_change);
 
 }  // namespace tallytree

@@ -55,6 +55,8 @@ struct ClusterItem {
   double keep;                                // entries below this part of the largest are cut off at the ends
   PlanCache* plans;
   bool use_fft;
+  const double *leaf_move, *table_move;  // a direction, (D, K) and packed like the tables; or null
+  double reach_of_move;                  // not below what it adds to the logarithm of any configuration's weight
   // For wide rows: the counts that a cluster can have; tilts by set, as powers of two; the largest set of a vertex, or -1.
   const Interval* windows;
   const double* powers;
@@ -72,41 +74,19 @@ struct RootedForest {
   const int8_t* flip;                    // whether the edge's table has the child's state first
 };
 
-// A forest of two states with one count; vertex weights and edge tables are plain numbers of at most 1.
-struct CountedForest {
-  RootedForest forest;
-  const int8_t* counted;
-  const double *leaf, *edges;  // (variables, 2), (edges, 2, 2)
-  const double* slope;         // (variables, 2): derivative of the log of the weights
-};
-
-// One register of frequencies: e^{iw}, the transforms of f and f h there.
-struct EdgeWaves {
-  const double *cos_w, *sin_w, *f_re, *f_im, *h_re, *h_im;
-  double *re, *im, *change_re, *change_im;  // the characteristic function and its derivative
-};
-
 struct ClusterKernels {
   // A run of clusters of one level.
   void (*cluster_up)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
   void (*cluster_down)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
+  // The same with derivatives: those of messages and of P(count) take the places of messages and counts.
+  void (*tangent_cluster_up)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
+  void (*tangent_cluster_down)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
   // The same in wide rows; the logarithm of a root's value, whose adjoint becomes 1.
   void (*wide_cluster_up)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
   void (*wide_cluster_down)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
   double (*wide_cluster_root)(ClusterItem& item, ClusterWorker& worker, int32_t node);
   void (*wide_cluster_draw)(ClusterItem& item, ClusterWorker& worker, const int32_t* order, const double* uniform, int* state,
                              int* count, int64_t* drawn);
-  // Doubles of memory that edge_pass needs, and of its sums.
-  ptrdiff_t (*edge_scratch)(int32_t variables);
-  ptrdiff_t (*edge_sums)(int32_t variables);
-  // Adds the shares of these frequencies to `sums`. Scales come from the first frequency if `first`, which must be 0.
-  void (*edge_pass)(const CountedForest& model, const EdgeWaves& waves, bool first, double* scales, double* scratch,
-                    double* sums);
-  // P(y = 1) and its derivative from the sums, the largest that a relative error of all terms can do to the former, and what it
-  // can do to each of the latter.
-  void (*edge_finish)(int32_t variables, const double* sums, double* marginals, double* change, double* worst, double* doubt);
-  // The largest share of a vertex's weight at frequency 0 that products below the smallest number may have lost.
-  double (*edge_underflow)(const CountedForest& model, double* scratch);
 };
 
 }  // namespace tallytree

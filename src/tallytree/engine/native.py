@@ -246,9 +246,28 @@ def cluster_pass(
     problem: ForestProblem, edge_top: Float64, table_top: Float64, keep: float, fourier: bool
 ) -> Any:
     """Both passes over a program of clusters; see :mod:`~tallytree.engine.forest.ladder`."""
+    return _plain_pass(problem, edge_top, table_top, keep, fourier, None, None)[:-1]
+
+
+def cluster_tangent(
+    problem: ForestProblem, edge_top: Float64, table_top: Float64, keep: float, fourier: bool, *along: Float64
+) -> Any:
+    """Derivatives of messages (B, D, K), up to constants, and of P(count) (B, T) along directions of the same shapes.
+
+    Then errors of the first, and what may be missing from the derivative of any share of Z.
+    """
+    found = _plain_pass(problem, edge_top, table_top, keep, fourier, *map(np.ascontiguousarray, along))
+    return found[1], found[3], found[4], found[5]
+
+
+def _plain_pass(
+    problem: ForestProblem, edge_top: Float64, table_top: Float64, keep: float, fourier: bool, *direction: Any
+) -> Any:
     edges, tops = np.exp(problem.log_edge - edge_top), np.ascontiguousarray(edge_top[:, :, 0, 0])
     nothing = np.zeros((0, 0)), np.zeros(0, np.int32), np.zeros((0, 0, 0))
-    return _over_clusters("cluster_pass", problem, edges, tops, table_top, keep, int(fourier), *nothing)[:-1]
+    return _over_clusters(
+        "cluster_pass", problem, edges, tops, table_top, keep, int(fourier), *nothing, *direction
+    )
 
 
 def row_pass(problem: ForestProblem, tilts: Float64, uniform: Float64 | None = None) -> Any:
@@ -260,7 +279,9 @@ def row_pass(problem: ForestProblem, tilts: Float64, uniform: Float64 | None = N
     table_top = np.zeros((len(problem.tables), tilts.shape[1]))
     powers, top_set = np.rint(tilts / np.log(2.0)), np.ascontiguousarray(problem.top_set, np.int32)
     more = (0.0, 2, powers, top_set, np.zeros((0, 0, 0)) if uniform is None else uniform)
-    *found, drawn = _over_clusters("cluster_pass", problem, problem.log_edge, edge_top, table_top, *more)
+    *found, drawn = _over_clusters(
+        "cluster_pass", problem, problem.log_edge, edge_top, table_top, *more, None, None
+    )
     return (
         found if uniform is None else _as_int64(drawn).reshape(uniform.shape[1], *problem.log_leaf.shape[:2])
     )
@@ -340,8 +361,3 @@ def tree_tangent(
 def expectation_sums(nu: Float64, on: Float64, probs: Float64, tables: Float64, offset: Ints) -> Float64:
     """What an entropy is made of, (B, 8); see :func:`~tallytree.engine.count.moments.expectation_sums`."""
     return np.asarray(_extension().expectation_sums(nu, on, probs, tables, offset))
-
-
-def forest_tangent(*arguments: Any) -> Any:
-    """Derivatives on a rooted forest, one model and direction; see :mod:`~tallytree.engine.forest.tangent`."""
-    return _extension().forest_tangent(*arguments, config.level())

@@ -139,7 +139,7 @@ class ForestSolver(Solver):
         return np.exp(self.all_counts()) if len(self.problem.offset) > 1 else np.zeros((len(self.problem), 0))
 
     def tangent(self, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
-        """By characteristic functions with at most one set, otherwise in logarithms that carry derivatives."""
+        """In numbers that carry derivatives: plain ones where these are certain, otherwise logarithms."""
         problem, found = self.problem, self.sums
         pushed = np.zeros((len(v), len(problem), int(problem.offset[-1]))) if h is None else h
         moved, left = Derivatives(np.empty(v.shape), np.empty(pushed.shape)), np.arange(len(problem))

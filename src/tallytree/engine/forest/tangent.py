@@ -1,12 +1,7 @@
-"""Derivatives of the expectations of a pairwise forest with one count, from characteristic functions.
+"""Derivatives of the expectations of any forest with counts: both passes in numbers that carry their derivatives.
 
-Under weights e^(iwy) the forest sums up to the characteristic function of the count, ``E e^(iwz)``, and its beliefs to
-``E y e^(iwz)``, by ordinary belief propagation in complex numbers. The potential f enters by its transform, derivatives
-ride along. A tilt e^(sy) puts the count where its posterior lies. The marginals that come out along the way are
-compared with those of the certified inference: that certifies the frequencies that were left out, and the rounding.
-In array code the general way (:func:`directional_derivatives`) is as quick.
-
-Derivatives of the expectations of any forest with counts: both passes in numbers that carry their derivatives.
+Compiled, these are plain numbers under the tilts of inference, with a certificate (:func:`forest_derivatives`). In
+array code, where edges move, and where plain numbers do not reach, they are logarithms:
 
 A number is ``log w + i d``, d the derivative of ``log w`` along a direction. Products add both parts; a sum over
 alternatives of weights w_j has ``d = sum_j p_j d_j``, ``p_j = w_j / sum w``: a mean, in which nothing is amplified. The
@@ -23,17 +18,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from ...arrays import Float64, Ints
 from .. import native
 from ..answer import Answer, Derivatives
-from ..arithmetic import UNIT_ROUNDOFF, Carried
+from ..arithmetic import Carried, Direct, Fourier
 from ..ladder import TANGENT, announce
+from ..log_sums import anchor
 from ..problem import ForestProblem
-from .certificate import log_odds
+from .certificate import table_tops
 from .ladder import Tilter, pairs_of_counts, tilted
-from .sum_product import ForestPass, scaled
+from .sum_product import ForestPass
 from .values import Chunk
 
 
@@ -145,16 +140,13 @@ def weighed(probs: Float64, change: Float64, sums: Sums) -> Float64:
     return np.asarray(probs * (seen - sums(probs * seen)))
 
 
-_AGREEMENT = 1e-11  # between the marginals found here and those of inference
-_WORTH_A_WINDOW = 256  # counts
-_TAIL = 120.0  # nats: what the forest alone has beyond a window of counts is below e^-120
-# What is promised of a derivative: a share of the direction times the standard deviation of the variable, or of itself.
-_SHARE, _RELATIVE = 1e-10, 1e-9
+# What is promised of a derivative: a share of the direction times the standard deviation of the variable.
+_SHARE = 1e-10
 
 
 def serves(problem: ForestProblem) -> bool:
-    """Whether these methods apply: the compiled engine, two states and at most one set."""
-    return native.present() and problem.n_states == 2 and len(problem.offset) <= 2
+    """Whether there are compiled passes in plain numbers that carry derivatives."""
+    return native.present() and len(problem.log_leaf) > 0
 
 
 def forest_derivatives(
@@ -165,26 +157,18 @@ def forest_derivatives(
     `answer` is what inference found.
     """
     marginals, counts = np.zeros(v.shape), np.zeros(h.shape)
-    left = np.arange(len(problem.log_leaf))
-    odds = log_odds(problem.log_leaf + answer.messages)
-    probs = np.exp(answer.log_beliefs)
-    for choice in _tilts(problem, answer):
-        failed = []
-        part, _ = tilted(problem.take(left), choice[left])
-        for i, b in enumerate(left.tolist()):
-            window = _window(part, i)
-            moving = np.where(np.isfinite(problem.log_leaf[b]).all(axis=1), v[:, b], 0.0)
+    left, means = np.arange(len(problem.log_leaf)), _expectations(problem, answer)
+    for tilts in _tilts(problem, answer):
+        for kind in (Fourier, Direct):
+            part, known = problem.take(left), Direction(*(m[left] for m in means))
+            certain = np.ones(len(left), bool)
             for r in range(len(v)):
-                with np.errstate(all="ignore"):
-                    arguments = (part, i, window, odds[b], probs[b], moving[r], h[r, b])
-                    found = _one(*arguments, centred=True) or _one(*arguments, centred=False)
-                if found is None:
-                    failed.append(b)
-                    break
-                marginals[r, b], counts[r, b] = found
-        left = np.array(failed, np.int64)
-        if not len(left):
-            break
+                found = _one(part, tilted(part, tilts[left])[0], known, v[r, left], h[r, left], kind)
+                marginals[r, left], counts[r, left] = found[:2]
+                certain &= found[2]
+            left = left[~certain]
+            if not len(left):
+                return Derivatives(marginals, counts), left
     return Derivatives(marginals, counts), left
 
 
@@ -200,124 +184,35 @@ def _tilts(problem: ForestProblem, answer: Answer) -> Iterator[Float64]:
         yield tilter.again(answer, first, np.arange(len(first)))
 
 
-class _Window(NamedTuple):
-    """Counts ``low .. high`` that the forest alone has; ``log_tail`` (n + 1,) bounds log P(z = c), by moments."""
-
-    low: int
-    high: int
-    log_tail: Float64
-
-
-def _window(problem: ForestProblem, i: int) -> _Window:
-    """Where the count of the (tilted) forest alone is found."""
-    n = int(problem.offset[-1]) - 1 if len(problem.offset) > 1 else 0
-    everything = _Window(0, n, np.full(n + 1, -math.inf))
-    if n < _WORTH_A_WINDOW:
-        return everything
-    edges, rooting = problem.log_edge[i % len(problem.log_edge)][None], problem.structure.rooting
-
-    def moments(tilts: Float64) -> tuple[Float64, Float64]:
-        leaf = problem.log_leaf[i] + tilts[:, None, None] * (problem.score * problem.program.counted[:, None])
-        weights, tops = scaled(leaf, (2,))
-        beliefs, log_z, *_ = native.forest_means(rooting, weights, scaled(edges, (2, 3))[0])
-        return log_z + tops.sum(axis=(1, 2)), np.asarray(beliefs)
-
-    base, beliefs = moments(np.zeros(1))
-    variance = float((beliefs[0, :, 0] * beliefs[0, :, 1]).sum())
-    steps = math.sqrt(2.0 * _TAIL / max(variance, 1.0)) * np.array([0.1, 0.25, 0.5, 1.0, 2.0, 4.0])
-    tilts = np.concatenate([steps, -steps])
-    cumulants = moments(tilts)[0] - base
-    if not np.isfinite(cumulants).all():
-        return everything
-    bounds = np.minimum(0.0, cumulants[:, None] - tilts[:, None] * np.arange(n + 1))
-    above, below = bounds[: len(steps)].min(axis=0), bounds[len(steps) :].min(axis=0)
-    high = int(np.argmax(above < -_TAIL)) if above[n] < -_TAIL else n
-    low = n - int(np.argmax(below[::-1] < -_TAIL)) if below[0] < -_TAIL else 0
-    return _Window(min(low, high), max(low, high), np.minimum(below, above))
-
-
 def _one(
-    problem: ForestProblem, i: int, window: _Window, odds: Float64, probs: Float64, v: Float64, h: Float64,
-    *, centred: bool,
-) -> tuple[Float64, Float64] | None:  # fmt: skip
-    """Model i along one direction: d P(y = 1) and d P(count); None without a certificate.
-
-    Moving all log-odds alike is moving the table by a multiple of the count: if `centred`, the mean of the direction,
-    weighted by the variances, becomes such a move. What is left is relative to the posterior mean.
-    """
-    leaf, _ = scaled(problem.log_leaf[i], (1,))
-    edges, _ = scaled(problem.log_edge[i % len(problem.log_edge)], (1, 2))
-    log_table = problem.tables[i % len(problem.tables)] if len(h) else np.zeros(1)
-    near, means = slice(window.low, window.high + 1), expit(odds)
-    possible, push = log_table > -math.inf, np.zeros(len(log_table))
-    table, top = scaled(log_table[near], (0,))
-    spread = np.where(np.isfinite(odds), 0.5 / np.cosh(0.5 * np.clip(odds, -1400.0, 1400.0)), 0.0)
-    scale, counted = np.abs(v).max(initial=0.0), problem.program.counted
-    if len(h):
-        counts, weight = np.arange(len(push)), counted * spread**2
-        common = float(weight @ v / weight.sum()) if centred and weight.sum() > 0.0 else 0.0
-        push[possible] = h[possible] - probs @ np.where(possible, h, 0.0)
-        scale = max(scale, math.sqrt(probs @ push**2))
-        push[possible] += common * (counts[possible] - probs @ counts)
-        v = v - common * counted
-    if not v.any() and not push.any():
-        return np.zeros(len(v)), np.zeros(len(h))
-    slope = np.stack([-means * v, expit(-odds) * v], axis=-1)
-    period, place = len(table), np.arange(window.low, window.high + 1) % len(table)
-    f, pushed = _transform(table, place), _transform(table * push[near], place)
-    reach = np.abs(push).max(initial=0.0) + np.abs(slope).max(axis=1, initial=0.0).sum()
-    arguments = (problem.structure.rooting, counted.astype(np.int8), leaf, edges, slope, period, f, pushed)
-    # A variable that is all but decided moves by less than its variance times twice what the direction can be.
-    still = 2.0 * spread * reach <= _SHARE * scale
-    rounding, least = _rounding(len(v)), spread[~still].min(initial=1.0)
-    for everything in (False, True):
-        found, change, worst, doubt, law = native.forest_tangent(*arguments, everything)
-        allowed = np.where(still, math.inf, np.maximum(_SHARE * scale * spread, _RELATIVE * np.abs(change)))
-        # What underflow took is missing at every frequency, where |F| is at most twice that at 0.
-        lost = 2.0 * period * worst[1] * worst[0] * reach
-        with np.errstate(divide="ignore", over="ignore"):
-            law_on_counts = np.fft.irfft(np.conj(law), period)[:, place]
-            mass, moved = table * law_on_counts
-            # Counts beyond the window are taken for others by the transform, and missing where they belong.
-            beyond = np.delete(window.log_tail, np.r_[near])
-            outside = np.exp(beyond).sum() + np.exp(beyond + np.delete(log_table, np.r_[near]) - top[0]).sum()
-            lost += 4.0 * reach * outside * law[0, 0].real / mass.sum() if len(beyond) else 0.0
-        if np.all(np.abs(found - means) <= _AGREEMENT):
-            break
-    else:
-        return None
-    if not (
-        rounding * worst[0] <= _SHARE
-        and np.all(rounding * doubt <= allowed)
-        and lost <= _SHARE * scale * least
-    ):
-        return None
-    change = np.where(still, 0.0, change)
-    if not len(h):
-        return change, np.zeros(0)
-    if not rounding * np.abs(law[1]).sum() * 2.0 / (period * mass.sum()) <= _SHARE * scale:
-        return None
-    moved_counts = probs * push
-    moved_counts[near] += moved / mass.sum()
-    return change, moved_counts - probs * (moved_counts.sum() / probs.sum())
-
-
-def _rounding(n: int) -> float:
-    """Relative error of a product of a few numbers per vertex.
-
-    Sixteen roundings each are modelled as independent, eight standard deviations allowed, with a bias of half a unit
-    per vertex on top.
-    """
-    return UNIT_ROUNDOFF * (64.0 + 32.0 * math.sqrt(n) + 0.5 * n)
-
-
-def _transform(table: Float64, place: Ints) -> NDArray[np.complex128]:
-    """``sum_k f(k) e^(-iwk) / N`` at the frequencies of half the circle, those of the other half added.
-
-    `place` says where on the circle of N counts each entry is.
-    """
-    n, on_circle = len(table), np.empty(len(table))
-    on_circle[place] = table
-    spectrum = np.asarray(np.fft.rfft(on_circle)) / n
-    spectrum[1 : (n + 1) // 2] *= 2.0
-    return np.ascontiguousarray(spectrum)
+    problem: ForestProblem,
+    shifted: ForestProblem,
+    means: Direction,
+    v: Float64,
+    h: Float64,
+    kind: type[Direct],
+) -> tuple[Float64, Float64, NDArray[np.bool_]]:
+    """D P(y = 1), d P(count) along one direction per model, and where they are certain; `shifted` has the tilts."""
+    by_state, by_set = _sums_over((2,)), partial(sums_over_sets, problem.offset)
+    leaf = _centred(np.stack([np.zeros(v.shape), v], axis=-1), means.leaf, problem.log_leaf, by_state)
+    push = centred_tables(h, means.tables, problem.tables, problem.offset)
+    edge_top, tops = anchor(shifted.log_edge, (2, 3)), table_tops(shifted)
+    with np.errstate(all="ignore"):
+        d_leaf, d_counts, error, vanished = native.cluster_tangent(
+            shifted, edge_top, tops, kind.keep, kind is Fourier, leaf, push
+        )
+        rise = leaf + d_leaf
+        change = means.leaf.prod(axis=2) * (rise[..., 1] - rise[..., 0])
+        # A variable that is all but decided moves by less than its variance times twice what the direction can be.
+        spread = np.sqrt(means.leaf.prod(axis=2))
+        scale = np.maximum(
+            np.abs(v).max(axis=1, initial=0.0),
+            np.sqrt(by_set(means.tables * push**2).max(axis=1, initial=0.0)),
+        )
+        reach = np.abs(push).max(axis=1, initial=0.0) + np.abs(leaf).max(axis=2).sum(axis=1)
+        still = 2.0 * spread * reach[:, None] <= _SHARE * scale[:, None]
+        least = np.where(still, 1.0, spread).min(axis=1, initial=1.0)
+        certain = (error <= _SHARE * scale) & (vanished <= _SHARE * scale * least)
+    unmoved = (reach == 0.0)[:, None]
+    known = certain | unmoved[:, 0]
+    return np.where(still | unmoved, 0.0, change), np.where(unmoved, 0.0, d_counts), known
