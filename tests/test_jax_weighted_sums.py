@@ -62,3 +62,22 @@ def test_probabilities_of_0_and_1_have_gradients():
         want = [(on - off) / law(p, event) for on, off in ends]
         found = jax.grad(lambda q, a=at, n=name: getattr(PoissonBinomial(probs=q, weights=weights), n)(a))
         np.testing.assert_allclose(found(p.astype(np.float32)), want, rtol=1e-5, atol=1e-6)
+
+
+def test_second_derivatives_are_refused_and_values_have_none():
+    """JAX said that pure callbacks do not support JVP, and that a tracer had escaped."""
+    x = np.array([0.3, -1.2, 0.7], np.float32)
+
+    def log_prob(x, value):
+        return PoissonBinomial(x, weights=[1, 2, 3]).log_prob(value)
+
+    for second in (
+        jax.hessian,
+        lambda f: jax.jacfwd(jax.jacfwd(f)),
+        lambda f: jax.jit(jax.jacrev(jax.grad(f))),
+    ):
+        with pytest.raises(tt.ParameterError, match="a higher one was asked for"):
+            second(log_prob)(x, 3.0)
+    by_x, by_value = jax.grad(log_prob, (0, 1))(x, 3.0)
+    np.testing.assert_allclose(by_x, jax.grad(log_prob)(x, 3.0))
+    assert by_value == 0.0

@@ -118,7 +118,58 @@ def test_transformations_take_first_derivatives_and_higher_ones_are_refused():
         lambda: func.jacrev(func.grad(total))(x[0]),
         lambda: func.jacrev(func.jacfwd(total))(x[0]),
         lambda: func.jacfwd(func.jacfwd(total))(x[0]),
+        lambda: func.hessian(total)(x[0]),
+        lambda: functional.hessian(total, x[0], vectorize=True, outer_jacobian_strategy="forward-mode"),
     ):
         with pytest.raises(tt.ParameterError, match="a higher one was asked for"):
             higher()
-    assert func.hessian(total)(x[0]).isnan().all()
+
+
+def test_slopes_may_be_carried_along_but_not_differentiated_again():
+    """Forward mode wants a tangent of every output, and a derivative of the slopes was NaN without a word."""
+    x = torch.tensor([0.3, -1.2, 0.7], dtype=torch.float64, requires_grad=True)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        found = ttt.PoissonBinomial(logits=dual, weights=[1, 2, 3]).log_prob(torch.tensor(3.0))
+        first = torch.autograd.forward_ad.unpack_dual(found).tangent
+        with pytest.raises(tt.ParameterError, match="a higher one was asked for"):
+            torch.autograd.grad(found, dual)
+    wanted = torch.autograd.grad(
+        ttt.PoissonBinomial(logits=x, weights=[1, 2, 3]).log_prob(torch.tensor(3.0)), x
+    )
+    torch.testing.assert_close(first, wanted[0].sum(), rtol=1e-12, atol=0.0)
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_compiled_functions_have_weighted_sums(fullgraph):
+    """The compiler walked into the engine and gave up on an assertion of its own."""
+    x, value = torch.tensor([0.3, -1.2, 0.7], dtype=torch.float64), torch.tensor([3.0, 4.0])
+    outside = ttt.PoissonBinomial(probs=torch.sigmoid(x), weights=np.array([1, 2, 3]))
+    functions = (
+        lambda x: ttt.PoissonBinomial(logits=x, weights=[1, 2, 3]).log_prob(value).sum(),
+        lambda x: ttt.PoissonBinomial(probs=x.sigmoid(), weights=[0.5, 1.25, 2.0], step=0.25).log_sf(2.0),
+        lambda x: outside.cdf(value).sum() * x.sum(),
+    )
+    for function in functions:
+        torch._dynamo.reset()
+        compiled = torch.compile(function, fullgraph=fullgraph, backend="aot_eager")
+        points = [x.clone().requires_grad_() for _ in range(2)]
+        values = [f(point) for f, point in zip((compiled, function), points)]
+        torch.testing.assert_close(*values, rtol=1e-13, atol=0.0)
+        torch.testing.assert_close(
+            *(torch.autograd.grad(v, p)[0] for v, p in zip(values, points)), rtol=1e-12, atol=0.0
+        )
+
+
+def test_a_compiled_graph_does_not_keep_weights_that_may_change():
+    """Arrays are taken for what they are at every call, at the price of a break in the graph."""
+    x, value = torch.tensor([0.3, -1.2, 0.7], dtype=torch.float64), torch.tensor(3.0)
+
+    def log_prob(x, weights):
+        return ttt.PoissonBinomial(logits=x, weights=weights).log_prob(value)
+
+    for kind in (torch.tensor, np.array, list):
+        torch._dynamo.reset()
+        compiled = torch.compile(log_prob, backend="aot_eager")
+        for weights in ([1, 2, 3], [3, 1, 1]):
+            assert compiled(x, kind(weights)) == log_prob(x, weights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,11 +45,19 @@ def grid_step(step: Any, weights: Any) -> float | None:
     return None if step is None else real("step", step, 0.0, strict=True)
 
 
-def refuse_whole_law(what: str) -> None:
+def refuse_whole_law(what: str) -> NoReturn:
     """Raise because an answer in another array library is for plain counts."""
     raise ParameterError(
         f"`{what}` needs the law of all sums, which has no derivatives here with `weights`. Ask "
         "`tallytree.PoissonBinomial` for it, or `log_prob`, `cdf` and `log_sf` for single values."
+    )
+
+
+def refuse_second_derivative() -> NoReturn:
+    """Raise because derivatives of a weighted sum have none in another array library."""
+    raise ParameterError(
+        "Weighted sums have first derivatives, but a higher one was asked for. Detach what need not be differentiated "
+        "again (`stop_gradient` in JAX), or leave `weights` out."
     )
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ..checks.sums import refuse_second_derivative
 from ..errors import ParameterError
 from ..models.poisson_binomial import WeightedEvents
 from . import answers
@@ -49,7 +50,7 @@ def sum_log_prob(events: WeightedEvents, which: str, logits: Any, probs: Any, va
     Probabilities of 0 and 1 have derivatives of their own, which infinite log-odds do not have.
     """
     shape = jnp.broadcast_shapes(value.shape, logits.shape[:-1])
-    x = jnp.broadcast_to(value, shape).astype(logits.dtype)
+    x = lax.stop_gradient(jnp.broadcast_to(value, shape).astype(logits.dtype))
 
     if not all(isinstance(size, int) for size in shape):
         raise ParameterError(
@@ -68,9 +69,17 @@ def sum_log_prob(events: WeightedEvents, which: str, logits: Any, probs: Any, va
     def log_prob(nu: Any, p: Any) -> Any:
         return both(nu, x, False)[0]
 
+    @jax.custom_jvp
+    def with_slope(nu: Any) -> Any:
+        return both(nu, x, probs is not None)
+
+    @with_slope.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        refuse_second_derivative()
+
     @log_prob.defjvp
     def _(primals: Any, tangents: Any) -> tuple[Any, Any]:
-        found, slope = both(primals[0], x, probs is not None)
+        found, slope = with_slope(primals[0])
         moves = jnp.where(jnp.isinf(primals[0]), tangents[1], tangents[0])
         return found, jnp.sum(jnp.where(slope == 0.0, 0.0, slope * moves), -1)
 

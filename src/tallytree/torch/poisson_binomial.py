@@ -12,13 +12,14 @@ from torch.distributions import constraints, register_kl
 from torch.nn.functional import softplus
 
 from .. import checks
-from ..checks.sums import grid_step, refuse_whole_law
+from ..checks.sums import grid_step, refuse_second_derivative, refuse_whole_law
 from ..errors import ParameterError
 from ..models.poisson_binomial import WeightedEvents
 from . import functions, host, tensors
 from .autograd import expression, watched
 from .distributions import OfCounts
 from .potentials import exactly
+from .structure import kept, number_of
 from .tensors import anywhere, as_logits, as_real, common_shape, known
 
 
@@ -92,7 +93,7 @@ class PoissonBinomial(OfCounts):
         )
         self._by_probs = probs is not None
         step = grid_step(step, weights)
-        self._events = None if weights is None else WeightedEvents(weights, step, self._given.shape[-1])
+        self._events = None if weights is None else _weighted(weights, step, self.total_count)
         self._strict = validate_args is not None and checks.flag("validate_args", validate_args)
         super().__init__(self._given.shape[:-1], validate_args=False)
 
@@ -214,8 +215,13 @@ class PoissonBinomial(OfCounts):
         shape = common_shape("`value` and the batch", value.shape, self.batch_shape)
         logits = self._logits().expand(*shape, self.total_count)
         probs = None if self._edges() is False else self._given.double().expand(logits.shape)
-        given = logits, probs, value.expand(shape)
-        found: Tensor = _SumLogProb.apply(*given, which, self._events, watched(probs))[0]  # type: ignore[no-untyped-call]
+        given = logits, probs, value.expand(shape), which
+        if torch.compiler.is_compiling():
+            events: Any = self._events
+            number = events.number if isinstance(events, _PinnedEvents) else number_of(events)
+            found: Tensor = _compiled(*given, number, probs is not None)[0]
+        else:
+            found = _SumLogProb.apply(*given, self._events, watched(probs))[0]  # type: ignore[no-untyped-call]
         return found.to(self._given.dtype)
 
     def log_sf(self, value: Tensor) -> Tensor:
@@ -254,7 +260,7 @@ class PoissonBinomial(OfCounts):
         if self._events is not None:
             return self._of_sum("above", value)
         plain = PoissonBinomial.expand(self, self.batch_shape)
-        plain._events = WeightedEvents([1] * self.total_count, None, self.total_count)
+        plain._events = _weighted([1] * self.total_count, None, self.total_count)
         return plain._of_sum("above", value)
 
     def _refuse_weights(self, what: str) -> None:
@@ -528,11 +534,60 @@ class PoissonBinomial(OfCounts):
         return values.expand(-1, *self.batch_shape) if expand else values
 
 
+class _PinnedEvents(WeightedEvents):
+    """Made inside a compiled function, whose graph keeps them by their number."""
+
+    def __init__(self, weights: Any, step: float | None, n: int) -> None:
+        super().__init__(weights, step, n)
+        self.number = number_of(self)
+
+
+@torch.compiler.assume_constant_result
+def _pinned(weights: Any, step: float | None, n: int) -> _PinnedEvents:
+    return _PinnedEvents(weights, step, n)
+
+
+def _weighted(weights: Any, step: float | None, n: int) -> WeightedEvents:
+    if not torch.compiler.is_compiling():
+        return WeightedEvents(weights, step, n)
+    if not (isinstance(weights, (list, tuple)) and all(isinstance(w, (int, float)) for w in weights)):
+        raise ParameterError(
+            "`weights` of a PoissonBinomial that a compiled function makes must be a list of numbers, which the "
+            "graph keeps; an array may change between calls. Pass a list, or make the distribution outside."
+        )
+    return _pinned(weights, step, n)
+
+
+class _Underivable(torch.Tensor):
+    """A tangent that nobody may use: derivatives of slopes are refused where they are needed, not where they are made.
+
+    PyTorch wants a tangent for every output of a function, whether or not anything depends on it. It looks at the shape
+    of this one and hands it on; all else that it may do is part of a second derivative.
+    """
+
+    @staticmethod
+    def __new__(cls, like: Tensor) -> _Underivable:
+        return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined, no-any-return]
+            cls, like.shape, dtype=like.dtype, device=like.device
+        )
+
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = function.overloadpacket.__name__
+        if name in ("is_same_size", "_has_same_storage_numel"):
+            return True
+        return cls(args[0]) if name in ("detach", "alias", "view_as") else refuse_second_derivative()
+
+
 class _SumLogProb(torch.autograd.Function):
     """Log-probabilities of weighted sums, and their slopes, changes of probabilities, from the same pass.
 
     Slopes of probabilities of 0 and 1, which log-odds do not have, belong to `probs`. Slopes are an output, so that
-    derivatives of them are refused, or NaN in forward mode, and not taken to be 0.
+    derivatives of them are refused and not taken to be 0.
     """
 
     @staticmethod
@@ -552,10 +607,7 @@ class _SumLogProb(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Any, by_slope: Any) -> tuple[Any, ...]:
         if by_slope is not None:
-            raise ParameterError(
-                "Weighted sums have first derivatives, but a higher one was asked for. Detach what need not be "
-                "differentiated again, or leave `weights` out."
-            )
+            refuse_second_derivative()
         if gradient is None:
             return (None,) * 6
         slope, sure = ctx.saved_tensors
@@ -572,7 +624,7 @@ class _SumLogProb(torch.autograd.Function):
             return (slope * torch.where(torch.isinf(logits), *moves)).sum(-1)
 
         point = ctx.saved_for_forward
-        return expression(change, *point, by_logits, by_probs), torch.full_like(point[0], math.nan)
+        return expression(change, *point, by_logits, by_probs), _Underivable(point[0])
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -582,6 +634,21 @@ class _SumLogProb(torch.autograd.Function):
             for part, dim in zip(arguments, in_dims)
         ]  # fmt: skip
         return _SumLogProb.apply(*mapped), (0, 0)  # type: ignore[no-untyped-call]
+
+
+@torch.library.custom_op(
+    "tallytree::sum_log_prob",
+    mutates_args=(),
+    schema="(Tensor logits, Tensor? probs, Tensor value, str which, int number, bool edges) -> (Tensor, Tensor)",
+)
+def _compiled(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """The same in compiled graphs, where a number stands for the weights."""
+    *tensors, which, number, edges = arguments
+    return _SumLogProb.forward(tensors[0], tensors[1], tensors[2], which, kept[number], edges)
+
+
+_compiled.register_fake(lambda logits, probs, value, *_: (torch.empty_like(value), torch.empty_like(logits)))
+_compiled.register_autograd(_SumLogProb.backward, setup_context=_SumLogProb.setup_context)
 
 
 def exact_log_prob(logits: Tensor, count: Tensor) -> Tensor:

@@ -193,8 +193,8 @@ def _(number: int) -> torch.Tensor:
 
 
 @torch.compiler.assume_constant_result
-def number_of(potential: Potential) -> int:
-    """A number that stands for a fixed potential in compiled graphs."""
+def number_of(potential: Any) -> int:
+    """A number that stands in compiled graphs for a fixed potential, or for the weights of a sum."""
     try:
         repr(potential)
     except AttributeError:  # the shell of one that the compiler was making
@@ -203,22 +203,22 @@ def number_of(potential: Potential) -> int:
             "outside, or take the one of tallytree.torch, whose numbers are tensors."
         ) from None
     number = next(_keys)
-    _potentials[number] = potential
+    kept[number] = potential
     return number
 
 
-_potentials: dict[int, Potential] = {}  # of compiled graphs, as the constants
+kept: dict[int, Any] = {}  # of compiled graphs, as the constants
 
 
 @torch.library.custom_op("tallytree::table", mutates_args=())
 def table_of(number: int, n: int) -> torch.Tensor:
     """The log-table of the potential with this number for n variables, (..., n + 1)."""
-    return torch.from_numpy(np.array(_potentials[number].log_table(n)))
+    return torch.from_numpy(np.array(kept[number].log_table(n)))
 
 
 @table_of.register_fake
 def _(number: int, n: int) -> torch.Tensor:
-    return torch.empty((*_potentials[number].batch_shape, n + 1), dtype=torch.float64)
+    return torch.empty((*kept[number].batch_shape, n + 1), dtype=torch.float64)
 
 
 def made(make: Callable[P, Structure]) -> Callable[P, Structure]:
