@@ -397,12 +397,16 @@ def _tree_rung(program: TreeProgram, kind: str, cavities: bool = True) -> Rung:
 
 def _tilted_rung(program: TreeProgram, kind: str, cavities: bool = True, least: float = 0.0) -> Rung:
     """Passes under the tilt that puts the mean of every component's count at its posterior mean."""
-    if native.present() and retilt.serves(program):
-        run = partial(native.tree_pass, program, kind=kind, cavities=cavities)
-        return lambda rows: retilt.climb_under_common_tilt(program, rows.nu, rows.tables, run, least=least)
     plain = _tree_rung(program, kind, cavities)
-    rung = lambda nu, tables: plain(Rows(nu, tables))  # noqa: E731
-    return lambda rows: retilt.climb_to_posterior_mean(program, rows.nu, rows.tables, rung, least=least)
+
+    def compiled(nu: Float64, tables: Float64, tilt: Float64, centre: Float64) -> Answer:
+        one = tilt[:, 0], centre[:, 0]
+        return native.tree_pass(program, nu, tables, kind, tilt=one[0], centre=one[1], cavities=cavities)
+
+    run = retilt.shifted_pass(program, lambda nu, tables: plain(Rows(nu, tables)))
+    if native.present() and retilt.serves(program):
+        run = compiled
+    return lambda rows: retilt.climb_under_tilts(program, rows.nu, rows.tables, run, least=least)
 
 
 def _array_pass(program: TreeProgram, arithmetic: Any, rows: Rows | Problem) -> Answer:

@@ -3,17 +3,12 @@
 Adding s to all log-odds of a component and -s z to its root table changes nothing but the rounding errors. The right
 s is found by iteration: the posterior of the tilted model tells its mean count, the tilt that gives the independent
 variables that mean is the next s.
-
-Tilting a nested model whose variables all lie in one group, by passes that know of tilts.
-
-As in :mod:`~tallytree.engine.count.retilt`, with one tilt per model. The messages of the model that keeps only the
-table of the outermost group are nearly the same for all variables, and that is the first tilt: it costs one flat model.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,13 +16,15 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ...arrays import Float64
+from ...memo import once
 from ...structure.nested.family import follow
 from ...structure.nested.tree import TreeProgram
 from .. import native
 from ..answer import Answer, posterior
 from ..ladder import improve
 from ..problem import Rows
-from ..tilt import cumulant_change, posterior_rate, summarise, tilt_to_mean
+from ..tilt import cumulant_change, tilt_to_mean
+from .characteristic import solve_batch
 
 _ROUNDS = 4
 _SAMPLE = 1 << 12  # variables by which tilts are judged: messages change little from one variable to the next
@@ -39,9 +36,9 @@ _FAR = 12.0  # standard deviations: the mass beyond is e^-72, which no pass sees
 
 
 class TiltedPass(Protocol):
-    """A pass that returns the answer of the model without the tilt."""
+    """A pass under tilts of the roots, (B, roots), about counts near their means: the answer is that without tilts."""
 
-    def __call__(self, nu: Float64, tables: Float64, *, tilt: Float64, centre: Float64) -> Answer: ...
+    def __call__(self, nu: Float64, tables: Float64, tilt: Float64, centre: Float64) -> Answer: ...
 
 
 def serves(program: TreeProgram) -> bool:
@@ -56,9 +53,9 @@ def needed(program: TreeProgram, nu: Float64, tables: Float64) -> bool:
     """
     if not serves(program):
         return False
-    n, seen, share = _sampled(program)
-    outermost = tables[:, outermost_cells(program)]
-    for b, row in enumerate(nu[:, seen]):
+    n, (root,) = program.n_leaves, _of_roots(program)
+    share, outermost = root.share, tables[:, root.cells]
+    for b, row in enumerate(nu[:, root.seen]):
         likely = expit(row)
         mean, spread = share * likely.sum(), np.sqrt(share * np.sum(likely * (1.0 - likely)))
         reach = _FAR * spread + 4.0 * share * np.sqrt(len(row)) * likely.std() + 1.0
@@ -68,37 +65,66 @@ def needed(program: TreeProgram, nu: Float64, tables: Float64) -> bool:
     return True
 
 
-def climb_under_common_tilt(
+def climb_under_tilts(
     program: TreeProgram, nu: Float64, tables: Float64, run: TiltedPass, *, least: float = 0.0
 ) -> Answer:
     """Run under better and better tilts until every model is certified, at most a few rounds.
 
-    Where no first guess moves a mean by more than about `least` standard deviations there is nothing to gain, and no
-    answer: the bounds are infinite.
+    The messages of a model that keeps only the table of a root are nearly the same for all its variables, and that is
+    the first tilt: it costs one flat model. Where no first guess moves a mean by more than about `least` standard
+    deviations there is nothing to gain, and no answer: the bounds are infinite.
     """
-    n, seen, share = _sampled(program)
-    simpler = native.flat(Rows(nu, np.ascontiguousarray(tables[:, outermost_cells(program)])), False)
-    tilt, mean = _tilt_of(nu[:, seen], simpler.messages[:, seen])
-    if least > 0 and np.all(np.abs(tilt) * np.sqrt(0.25 * n) < least):
+    alone = np.zeros(nu.shape)
+    for root in _of_roots(program):
+        rows = Rows(*(np.ascontiguousarray(x) for x in (nu[:, root.variables], tables[:, root.cells])))
+        found = native.flat(rows, False) if native.present() else solve_batch(rows.nu, rows.full_tables)
+        alone[:, root.variables] = found.messages
+
+    def guess(messages: Float64) -> tuple[Float64, Float64]:
+        each = [(*_tilt_of(nu[:, r.seen], messages[:, r.seen]), r.share) for r in _of_roots(program)]
+        means = [np.round(share * mean) for _, mean, share in each]
+        return np.stack([tilt for tilt, _, _ in each], axis=1), np.stack(means, axis=1)
+
+    first = guess(alone)
+    if least > 0 and np.all(np.abs(first[0]) * np.sqrt(0.25 * program.size[program.roots]) < least):
         return Answer.none(nu.shape)
-
-    def under(guess: tuple[Float64, Float64]) -> Answer:
-        return run(nu, tables, tilt=guess[0], centre=np.round(share * guess[1]))
-
-    return improve(under, (tilt, mean), lambda found: _tilt_of(nu[:, seen], found.messages[:, seen]), _ROUNDS)
+    return improve(lambda tilts: run(nu, tables, *tilts), first, lambda found: guess(found.messages), _ROUNDS)
 
 
-def _sampled(program: TreeProgram) -> tuple[int, slice, float]:
-    """The number of variables, those that are looked at, and how many each of these stands for."""
-    n = program.n_leaves
-    seen = slice(None, None, max(1, n // _SAMPLE))
-    return n, seen, n / len(range(n)[seen])
+class _Root(NamedTuple):
+    """A set that is in no other."""
+
+    variables: Any  # an index: all variables, or numbers
+    seen: Any  # those that are looked at ...
+    share: float  # ... and how many each of these stands for
+    cells: slice  # of its table
+
+
+def _of_roots(program: TreeProgram) -> list[_Root]:
+    return once(program, "roots by tilts", lambda: list(_made_roots(program)))
+
+
+def _made_roots(program: TreeProgram) -> Iterator[_Root]:
+    if serves(program):
+        yield _whole(program.n_leaves, int(program.table_offset[int(program.roots[0]) - program.n_leaves]))
+        return
+    owner, starts = _roots(program), program.table_offset[program.roots - program.n_leaves].tolist()
+    ends = np.searchsorted(np.sort(owner), np.arange(len(starts)))
+    for own, start in zip(np.split(np.argsort(owner, kind="stable"), ends)[1:], starts):
+        step = max(1, len(own) // _SAMPLE)
+        yield _Root(own, own[::step], len(own) / len(own[::step]), slice(start, start + len(own) + 1))
+
+
+def _whole(n: int, start: int = 0) -> _Root:
+    step = max(1, n // _SAMPLE)
+    return _Root(
+        slice(None), slice(None, None, step), n / len(range(0, n, step)), slice(start, start + n + 1)
+    )
 
 
 def outermost_cells(program: TreeProgram) -> slice:
     """Where the table of the group that holds all variables is among all."""
-    offset = int(program.table_offset[int(program.roots[0]) - program.n_leaves])
-    return slice(offset, offset + program.n_leaves + 1)
+    return _of_roots(program)[0].cells
 
 
 def _tilt_of(nu: Float64, messages: Float64) -> tuple[Float64, Float64]:
@@ -112,38 +138,19 @@ def _tilt_of(nu: Float64, messages: Float64) -> tuple[Float64, Float64]:
     return tilt_to_mean(hidden, np.clip(wanted, 0.05, np.maximum(number - 0.05, 0.05)), near=1e-6), means
 
 
-ShiftedPass = Callable[[Float64, Float64], Answer]
+def shifted_pass(program: TreeProgram, rung: Callable[[Float64, Float64], Answer]) -> TiltedPass:
+    """A pass that knows of no tilts as one that does."""
+    roots = _of_roots(program)
 
+    def run(nu: Float64, tables: Float64, tilt: Float64, centre: Float64) -> Answer:
+        shift = _of_leaves(roots, tilt, nu.shape)
+        found = rung(nu + shift, _tilted_tables(roots, tables, tilt, centre))
+        change = cumulant_change(nu, shift)[0].sum(-1) - (tilt * centre).sum(-1)
+        return Answer(
+            found.log_mean + change, lambda: found.messages + shift, None, found.bound, doubt=found.doubt
+        )
 
-def climb_to_posterior_mean(
-    program: TreeProgram,
-    nu: Float64,
-    tables: Float64,
-    rung: ShiftedPass,
-    *,
-    least: float = 0.0,
-) -> Answer:
-    """Run `rung` under better and better tilts until it certifies every model, at most a few rounds.
-
-    Where no first guess moves a mean by more than about `least` standard deviations there is nothing to gain, and no
-    answer: the bounds are infinite.
-    """
-    root_of_leaf = _roots(program)
-    z = _root_counts(program)
-    tables = np.broadcast_to(tables, (nu.shape[0], tables.shape[1]))
-    shift = _first_guess(program, nu, tables, root_of_leaf)
-    if least > 0 and np.all(np.abs(shift) * np.sqrt(0.25 * program.size[program.roots]) < least):
-        return Answer.none(nu.shape)
-
-    def under(shift: Float64) -> Answer:
-        leaf_shift, centre, weights = _shifted(nu, tables, shift, root_of_leaf, z)
-        found = _untilted(rung(nu + leaf_shift, weights), nu, leaf_shift)
-        found.log_mean = found.log_mean - (shift * centre).sum(-1)
-        return found
-
-    return improve(
-        under, shift, lambda found: _posterior_tilts(nu, found, root_of_leaf, len(program.roots)), _ROUNDS
-    )
+    return run
 
 
 def around_posterior(
@@ -242,76 +249,48 @@ def at_messages(
     much alike inside a component, where they are finite; others say that all are on, or off. A single set of all
     variables needs no program.
     """
-    root_of_leaf = None if program is None else _roots(program)
-    z = _RootCounts(0, np.arange(tables.shape[1]), True) if program is None else _root_counts(program)
-    shift = np.zeros((len(nu), 1 if program is None else len(program.roots)))
-    for c in range(shift.shape[1]):
-        inside = slice(None) if root_of_leaf is None else np.flatnonzero(root_of_leaf == c)
-        for b in range(len(nu)):
-            finite = np.isfinite(nu[b, inside])
-            own = nu[b, inside][finite]
+    roots = [_whole(tables.shape[1] - 1)] if program is None else _of_roots(program)
+    shift = np.zeros((len(nu), len(roots)))
+    for c, root in enumerate(roots):
+        for b, row in enumerate(nu[:, root.variables]):
+            finite = np.isfinite(row)
+            own = row[finite]
             if len(own):
-                sent = messages[b, inside][finite][:: max(1, len(own) // _SAMPLE)]
+                sent = messages[b, root.variables][finite][:: max(1, len(own) // _SAMPLE)]
                 far = _CERTAIN + math.log(len(own))
                 shift[b, c] = np.median(np.clip(sent, -own.max() - far, -own.min() + far))
-    leaf_shift, centre, weights = _shifted(nu, tables, shift, root_of_leaf, z)
+    leaf_shift = _of_leaves(roots, shift, nu.shape)
+    likely = native.posterior_marginals(nu, np.zeros(nu.shape) + leaf_shift)
+    centre = np.round(_sums(roots, likely))
 
     def away(states: NDArray[Any]) -> Float64:
-        return np.asarray((shift * (_sums_by(root_of_leaf, states, shift.shape[1]) - centre)).sum(1))
+        return np.asarray((shift * (_sums(roots, states) - centre)).sum(1))
 
-    return leaf_shift, weights, away
-
-
-def _shifted(
-    nu: Float64, tables: Float64, shift: Float64, root_of_leaf: NDArray[np.int64] | None, z: _RootCounts
-) -> tuple[Float64, Float64, Float64]:
-    """What every leaf is tilted by, (B, n), the counts that tables are about, (B, components), and the tables.
-
-    They are near the mean: s z itself would round where s (z - centre) does not.
-    """
-    leaf_shift = shift if root_of_leaf is None else np.where(root_of_leaf >= 0, shift[:, root_of_leaf], 0.0)
-    likely = native.posterior_marginals(nu, np.zeros(nu.shape) + leaf_shift)
-    centre = np.round(_sums_by(root_of_leaf, likely, shift.shape[1]))
-    owner = np.atleast_1d(z.owner)
-    weights = tables - shift[:, owner] * (z.at_root * (z.counts - centre[:, owner]))
-    return leaf_shift, centre, np.ascontiguousarray(weights)
+    return leaf_shift, _tilted_tables(roots, tables, shift, centre), away
 
 
-def _first_guess(
-    program: TreeProgram, nu: Float64, tables: Float64, root_of_leaf: NDArray[np.int64]
-) -> Float64:
-    """Tilts to the posterior means that the root tables alone would give: a saddle-point estimate."""
-    tilts = np.zeros((nu.shape[0], len(program.roots)))
-    offsets = program.table_offset[program.roots - program.n_leaves]
-    for c, (root, offset) in enumerate(zip(program.roots.tolist(), offsets.tolist())):
-        inside = np.flatnonzero(root_of_leaf == c)
-        for b in range(nu.shape[0]):
-            block = summarise(nu[b, inside])
-            if block.n == 0:
-                continue
-            rate = posterior_rate(block, tables[b, offset : offset + int(program.size[root]) + 1])
-            top = rate.log_mass.max()
-            if np.isfinite(top):
-                weight = np.exp(rate.log_mass - top)
-                mean = float(weight @ np.arange(len(weight)) / weight.sum())
-                tilts[b, c] = block.solve(min(max(mean, 0.05), block.n - 0.05))
-    return tilts
+def _of_leaves(roots: list[_Root], shift: Float64, shape: tuple[int, ...]) -> Float64:
+    """What every leaf is tilted by, (B, n), or (B, 1) if that is the same."""
+    if len(roots) == 1 and isinstance(roots[0].variables, slice):
+        return shift
+    out = np.zeros(shape)
+    for c, root in enumerate(roots):
+        out[:, root.variables] = shift[:, c, None]
+    return out
 
 
-class _RootCounts(NamedTuple):
-    owner: NDArray[np.int64] | int
-    counts: NDArray[Any]
-    at_root: NDArray[np.bool_] | bool
+def _tilted_tables(roots: list[_Root], tables: Float64, shift: Float64, centre: Float64) -> Float64:
+    """Tables (B, T) under tilts about counts near the means: s z itself would round where s (z - centre) does not."""
+    weights = np.array(np.broadcast_to(tables, (len(shift), tables.shape[1])))
+    for c, root in enumerate(roots):
+        away = np.arange(root.cells.stop - root.cells.start) - centre[:, c, None]
+        weights[:, root.cells] -= shift[:, c, None] * away
+    return weights
 
 
-def _root_counts(program: TreeProgram) -> _RootCounts:
-    """For every cell of the packed tables: its component, its count, and whether the table is a root's."""
-    lengths = np.diff(program.set_offset)
-    node = np.repeat(program.set_node, lengths)
-    count = (np.arange(program.table_total) - np.repeat(program.set_offset[:-1], lengths)).astype(np.float64)
-    at_root = program.parent[node] < 0
-    owner = np.searchsorted(program.roots, np.where(at_root, node, program.roots[0]))
-    return _RootCounts(owner, count, at_root)
+def _sums(roots: list[_Root], values: NDArray[Any]) -> Float64:
+    """Sums of values (B, n) over the variables of every root, (B, roots)."""
+    return np.stack([values[:, root.variables].sum(1, dtype=np.float64) for root in roots], axis=1)
 
 
 def _roots(program: TreeProgram) -> NDArray[np.int64]:
@@ -322,30 +301,7 @@ def _roots(program: TreeProgram) -> NDArray[np.int64]:
     return np.where(leaf >= program.n_leaves, place, -1)
 
 
-def _untilted(found: Answer, nu: Float64, shift: Float64) -> Answer:
-    """The same answer relative to the law without tilt: K(s) - K(0) joins log_mean, s joins the messages."""
-    change = cumulant_change(nu, shift)[0].sum(-1)
-    return Answer(
-        found.log_mean + change, lambda: found.messages + shift, None, found.bound, doubt=found.doubt
-    )
-
-
-def _sums_by(owner: NDArray[np.int64] | None, values: NDArray[Any], count: int) -> Float64:
-    """Sums of values (B, n) over the variables of every owner, (B, count); -1 owns nothing, None everything."""
-    if owner is None:
-        return np.asarray(values.sum(1, dtype=np.float64, keepdims=True))
+def _sums_by(owner: NDArray[np.int64], values: NDArray[Any], count: int) -> Float64:
+    """Sums of values (B, n) over the variables of every owner, (B, count); -1 owns nothing."""
     held = owner >= 0
     return np.stack([np.bincount(owner[held], row[held], count) for row in values])
-
-
-def _posterior_tilts(nu: Float64, found: Answer, root_of_leaf: NDArray[np.int64], count: int) -> Float64:
-    means = expit(posterior(nu, found.messages))
-    tilts = np.zeros((nu.shape[0], count))
-    for b in range(nu.shape[0]):
-        for c in range(count):
-            inside = np.flatnonzero(root_of_leaf == c)
-            block = summarise(nu[b, inside])
-            if block.n:
-                wanted = float(np.nansum(means[b, inside])) - block.forced
-                tilts[b, c] = block.solve(min(max(wanted, 0.05), block.n - 0.05))
-    return tilts

@@ -238,22 +238,24 @@ def infer(problem: ForestProblem, known: Answer | None = None) -> Answer:
         assert known is not None
         rungs = [lambda part: run(part, known.tilts[part.rows], known_by), infer]
         return climb(rungs, replace(problem, origin=np.arange(len(problem))))
-    plain, certain, search = _untilted(Direct), _certain, _UnderTilts(problem)
+    problem = replace(problem, origin=None)  # a batch of its own
+    plain: Rung = lambda part: run(part, _no_tilts(part), Direct)  # noqa: E731
     if problem.longest <= SMALL:
-        return climb([plain, certain], problem)
-    if problem.longest <= LONG:
-        return _last_if_worth([plain, search.entrywise], [certain], problem)
-    entrywise: Rung = lambda part: _last_if_worth([search.entrywise], [certain], part)  # noqa: E731
-    return _last_if_worth([search.by_fourier], [entrywise], problem)
+        return climb([plain, _certain], problem)
+    search = _UnderTilts(problem)
+    # With an exponent for every count tilts change nothing but the place where these are exact.
+    last: list[Rung] = [search.entrywise] if native.present() else [search.entrywise, _certain]
+    quick = plain if problem.longest <= LONG else search.by_fourier
+    return _last_if_worth(quick, last, problem)
 
 
-def _last_if_worth(quick: list[Rung], last: list[Rung], problem: ForestProblem) -> Answer:
+def _last_if_worth(quick: Rung, last: list[Rung], problem: ForestProblem) -> Answer:
     """`climb`, without the last rungs where these could not certify much more.
 
     The rounding of sums over all variables is in the bound of every rung, and beyond a million of them, or where
     log-odds are large, most of it.
     """
-    found = climb(quick, problem)
+    found = quick(problem)
     with np.errstate(all="ignore"):  # messages of a failed pass may be any number
         everywhere = rounding_error(problem, found.log_mean, found.messages)
     failed = np.flatnonzero(~(found.bound <= np.fmax(TOLERANCE, _LITTLE * everywhere)))
@@ -273,8 +275,8 @@ def relative_counts(problem: ForestProblem, answer: Answer) -> Float64:
 
     if np.isin(answer.arithmetic, [ARITHMETICS.index(kind) for kind in (Wide, LogSpace)]).all():
         return np.asarray(answer.log_beliefs)
-    quick: list[Rung] = [partial(certain, Direct), partial(certain, _entrywise())]
-    return np.asarray(_last_if_worth(quick, [_certain], problem).log_beliefs)
+    rungs: list[Rung] = [partial(certain, kind) for kind in (Direct, _entrywise())]
+    return np.asarray(climb(rungs, problem).log_beliefs)
 
 
 def _entrywise() -> type[Direct]:
@@ -282,21 +284,17 @@ def _entrywise() -> type[Direct]:
     return Wide if native.present() else LogSpace
 
 
-def _untilted(kind: type[Direct]) -> Rung:
-    return lambda problem: run(problem, np.zeros((len(problem), problem.program.set_node.size)), kind)
-
-
-def _certain(problem: ForestProblem) -> Answer:
-    """The last rung."""
-    return _long(problem, np.zeros((len(problem), problem.program.set_node.size)))
-
-
-def _long(problem: ForestProblem, tilts: Float64) -> Answer:
+def _certain(problem: ForestProblem, tilts: Float64 | None = None) -> Answer:
     """By the arithmetic that no range is too much for; announced where it takes long."""
     compiled = native.present()
     pairs = pairs_of_possible_counts(problem) if compiled else pairs_of_counts(problem)
     announce(pairs, ROWS if compiled else LOGS, "Inference with edges")
+    tilts = _no_tilts(problem) if tilts is None else tilts
     return run(problem, tilts, _entrywise())
+
+
+def _no_tilts(problem: ForestProblem) -> Float64:
+    return np.zeros((len(problem), problem.program.set_node.size))
 
 
 def pairs_of_counts(problem: ForestProblem) -> float:
@@ -330,7 +328,7 @@ class _UnderTilts:
         return self._tilter.first()
 
     def entrywise(self, problem: ForestProblem) -> Answer:
-        return _long(problem, self._tilts[problem.rows])
+        return _certain(problem, self._tilts[problem.rows])
 
     def by_fourier(self, problem: ForestProblem) -> Answer:
         """FFT passes under better and better tilts, at most a few rounds."""
