@@ -381,3 +381,15 @@ def test_a_short_way_between_models_of_the_same_groups_takes_six_products(monkey
         assert law.kl_divergence(near) == pytest.approx(half, rel=10.0 * size)
         assert len(asked) <= 6
     assert law.kl_divergence(tt.CountModel(theta, tt.exactly(n // 3 + 1))) == math.inf
+
+
+@pytest.mark.parametrize("mask", [-1e4, -1e9])
+def test_finite_masks_leave_expectations_their_digits(mask, monkeypatch):
+    n, rng = 6000, np.random.default_rng(4)
+    theta, masked = rng.normal(size=n), rng.random(n) < 0.5
+    for potential in (tt.exactly(n // 3), tt.uniform(), rng.normal(size=n + 1)):
+        exact = tt.CountModel(np.where(masked, -np.inf, theta), potential).entropy
+        with monkeypatch.context() as patched:
+            patched.setattr(information, "_under_tilt", None)
+            found = tt.CountModel(np.where(masked, mask, theta), potential).entropy
+        assert found == pytest.approx(exact, rel=1e-10)

@@ -154,7 +154,8 @@ def _outside_support(params: Any, tree: Any, tables: list[Float64], groups: rang
     found = np.zeros(len(free), bool)
     sets = tree.family.set_of_group[groups.start : groups.stop]
     for s, table in zip(dict.fromkeys(sets[sets >= 0].tolist()), tables):
-        dead = (table == -math.inf).reshape(-1, table.shape[-1])
+        own = allowed[:, slice(*tree.family.set_offset[s : s + 2].tolist())] > -math.inf
+        dead = (table == -math.inf).reshape(-1, table.shape[-1]) & own
         if dead.any():
             possible = maximize.max_count_values(tree, free, allowed, s) > -math.inf
             found |= (possible & dead).any(-1)

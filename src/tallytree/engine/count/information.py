@@ -176,7 +176,8 @@ def _from_expectations(solver: Any) -> tuple[Float64, Float64]:
         return total, error + moved
     away = np.abs(np.where(np.isfinite(nu), nu, 0.0))
     closer = found.bound * (away * on * (1.0 - on)).sum(-1)
-    return total, error + np.minimum(moved, closer)
+    excluded = (away * ((nu < 0.0) & (on == 0.0))).sum(-1)  # products with 0 are not rounded
+    return total, error - 4.0 * UNIT_ROUNDOFF * excluded + np.minimum(moved, closer)
 
 
 def _from_distributions(solver: Any) -> Float64:
