@@ -69,7 +69,7 @@ auto run_cluster_pass(const ClusterArrays& arrays, matrix_in edge_top, matrix_in
                          table_move->shape(0) == batch && table_move->shape(1) == models.entries && arithmetic != kWide && !samples),
           "`leaf_move` and `table_move` must have the shapes of `log_leaf` and `tables`, of all models");
   array_out log_z = new_array({batch}), messages = new_array({kept, D, K});
-  array_out log_edges = new_array({leaf_move ? 0 : kept, models.edges, K, K}), log_counts = new_array({kept, models.entries});
+  array_out log_edges = new_array({kept, models.edges, K, K}), log_counts = new_array({kept, models.entries});
   vector_out<int64_t> drawn = new_array_of<int64_t>(samples * batch * D);
   array_out error = new_array({batch}), vanished = new_array({batch}), noise = new_array({batch});
   const SumInput in = {edge_top.data(), table_top.data(), keep, arithmetic, powers.data(), top_set.data(), samples, uniform.data(),
@@ -101,7 +101,7 @@ auto run_cluster_maxima(const ClusterArrays& arrays, vector_in slack, bool give_
 void bind_cluster(nb::module_& m) {
   // Sum-product over a program of clusters: (log_z, messages, log_edges, log_counts, error, vanished, noise,
   // samples), the latter in place of the others but log_z where `uniform` has numbers for them. Along directions derivatives
-  // of messages and of P(count) in place of messages and counts, and their errors.
+  // of messages, P(pair of states) and P(count) in place of the logarithms, and their errors.
   m.def("cluster_pass", &run_cluster_pass);
   // Best weights over a program of clusters: (value, known, states, messages, by count), arrays not asked for empty.
   m.def("cluster_maxima", &run_cluster_maxima);

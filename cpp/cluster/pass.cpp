@@ -103,15 +103,17 @@ void cluster_pass(const Kernels& kernels, const ClusterInput& models, const SumI
     if (in.leaf_move) {
       item.leaf_move = in.leaf_move + b * D * K;
       item.table_move = in.table_move + b * models.entries;
-      item.log_edges = nullptr;
       for (size_t i = 0; i < D * K; i++) item.reach_of_move += std::fabs(item.leaf_move[i]);
       for (size_t i = 0; i < models.entries; i++) item.reach_of_move += std::fabs(item.table_move[i]);
     }
     std::vector<Interval> windows;
     if (wide) windows = possible_counts(models, item.tables);
     item.windows = windows.data();
-    if (item.log_edges && !in.samples) std::fill_n(item.log_edges, models.edges * K * K, -kInfinity);
-    if (!in.samples) std::fill_n(item.log_counts, models.entries, in.leaf_move ? 0.0 : -kInfinity);
+    const double nothing = in.leaf_move ? 0.0 : -kInfinity;
+    if (!in.samples) {
+      std::fill_n(item.log_edges, models.edges * K * K, nothing);
+      std::fill_n(item.log_counts, models.entries, nothing);
+    }
     const auto each_chunk = [&](int level, auto pass) {
       const ptrdiff_t start = models.level_start[level], stop = models.level_start[level + 1];
       const ptrdiff_t chunk = std::clamp<ptrdiff_t>((stop - start) / (4 * threads), 1, kChunk);

@@ -34,7 +34,7 @@ struct SumInput {
   // Samples in place of the pass downwards, where there are any: uniform numbers (batch, samples, nodes).
   size_t samples;
   const double* uniform;
-  // Derivatives along directions (batch, D, K) and (batch, entries) in place of messages and counts, or null.
+  // Derivatives along directions (batch, D, K) and (batch, entries) in place of answers, or null.
   const double *leaf_move, *table_move;
 };
 enum ClusterArithmetic { kPlain, kFourier, kWide };

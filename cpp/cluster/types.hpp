@@ -78,7 +78,7 @@ struct ClusterKernels {
   // A run of clusters of one level.
   void (*cluster_up)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
   void (*cluster_down)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
-  // The same with derivatives: those of messages and of P(count) take the places of messages and counts.
+  // The same with derivatives: those of messages, P(pair of states) and P(count) take the places of the logarithms.
   void (*tangent_cluster_up)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
   void (*tangent_cluster_down)(ClusterItem& item, ClusterWorker& worker, const int32_t* nodes, ptrdiff_t count);
   // The same in wide rows; the logarithm of a root's value, whose adjoint becomes 1.

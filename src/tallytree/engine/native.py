@@ -252,12 +252,13 @@ def cluster_pass(
 def cluster_tangent(
     problem: ForestProblem, edge_top: Float64, table_top: Float64, keep: float, fourier: bool, *along: Float64
 ) -> Any:
-    """Derivatives of messages (B, D, K), up to constants, and of P(count) (B, T) along directions of the same shapes.
+    """Derivatives of messages (B, D, K), up to constants, of P(pair of states) (B, E, K, K) and of P(count) (B, T).
 
-    Then errors of the first, and what may be missing from the derivative of any share of Z.
+    Directions have the shapes of the first and the last. Then errors of the first, and what may be missing from the
+    derivative of any share of Z.
     """
     found = _plain_pass(problem, edge_top, table_top, keep, fourier, *map(np.ascontiguousarray, along))
-    return found[1], found[3], found[4], found[5]
+    return found[1:6]
 
 
 def _plain_pass(

@@ -20,7 +20,7 @@ from . import maxima, walk
 from .certificate import largest_entries, log_odds
 from .entropy import entropy
 from .ladder import exact_log_norm, infer, relative_counts
-from .tangent import Direction, directional_derivatives, forest_derivatives, serves
+from .tangent import Direction, directional_derivatives
 
 _ROOM = 1 << 18  # entries of log-odds that go into one batched inference of conditional models
 
@@ -140,20 +140,14 @@ class ForestSolver(Solver):
 
     def tangent(self, v: Float64, h: Float64 | None, *, counts: bool) -> Derivatives:
         """In numbers that carry derivatives: plain ones where these are certain, otherwise logarithms."""
-        problem, found = self.problem, self.sums
+        problem, moved = self.problem, np.empty(v.shape)
         pushed = np.zeros((len(v), len(problem), int(problem.offset[-1]))) if h is None else h
-        moved, left = Derivatives(np.empty(v.shape), np.empty(pushed.shape)), np.arange(len(problem))
-        if serves(problem):
-            moved, left = forest_derivatives(problem, found, v, pushed)
-        assert moved.counts is not None
-        if len(left):
-            part, known = problem.take(left), found.take(left)
-            still = np.zeros((len(left), *problem.log_edge.shape[1:]))
-            for r in range(len(v)):
-                leaf = np.stack([np.zeros((len(left), v.shape[2])), v[r, left]], axis=-1)
-                again = directional_derivatives(part, known, Direction(leaf, still, pushed[r, left]))
-                moved.marginals[r, left], moved.counts[r, left] = again.leaf[..., 1], again.tables
-        return moved if counts else Derivatives(moved.marginals, None)
+        moved_counts, still = np.empty(pushed.shape), np.zeros((len(problem), *problem.log_edge.shape[1:]))
+        for r in range(len(v)):
+            leaf = np.stack([np.zeros(v.shape[1:]), v[r]], axis=-1)
+            found = directional_derivatives(problem, self.sums, Direction(leaf, still, pushed[r]))
+            moved[r], moved_counts[r] = found.leaf[..., 1], found.tables
+        return Derivatives(moved, moved_counts if counts else None)
 
     def moved(self, direction: Direction) -> Direction:
         """Derivatives of P(state), P(pair of states) and P(count) along a direction in which edges may move."""

@@ -1,7 +1,7 @@
 """Derivatives of the expectations of any forest with counts: both passes in numbers that carry their derivatives.
 
-Compiled, these are plain numbers under the tilts of inference, with a certificate (:func:`forest_derivatives`). In
-array code, where edges move, and where plain numbers do not reach, they are logarithms:
+Compiled, these are plain numbers under the tilts of inference, with a certificate. In array code, where edges move, and
+where plain numbers do not reach, they are logarithms:
 
 A number is ``log w + i d``, d the derivative of ``log w`` along a direction. Products add both parts; a sum over
 alternatives of weights w_j has ``d = sum_j p_j d_j``, ``p_j = w_j / sum w``: a mean, in which nothing is amplified. The
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ...arrays import Float64, Ints
 from .. import native
-from ..answer import Answer, Derivatives
+from ..answer import Answer
 from ..arithmetic import Carried, Direct, Fourier
 from ..ladder import TANGENT, announce
 from ..log_sums import anchor
@@ -77,12 +77,19 @@ def directional_derivatives(problem: ForestProblem, answer: Answer, direction: D
 
     Entries of the direction at weights of -inf have no effect; all others must be finite.
     """
-    announce(pairs_of_counts(problem), TANGENT, "A derivative")
     means = _expectations(problem, answer)
     sums: tuple[Sums, ...] = (_sums_over((2,)), _sums_over((2, 3)), partial(sums_over_sets, problem.offset))
     tables = problem.log_leaf, problem.log_edge, problem.tables
     centred = Direction(*map(_centred, direction, means, tables, sums))
-    return Direction(*map(weighed, means, log_derivatives(problem, centred), sums))
+    found, left = Direction(*(np.zeros(m.shape) for m in means)), np.arange(len(problem))
+    if native.present() and not direction.edge.any():
+        left = _in_plain_numbers(problem, answer, means, direction, centred, found)
+    if len(left):
+        part, own = problem.take(left), Direction(*(move[left] for move in centred))
+        announce(pairs_of_counts(part), TANGENT, "A derivative")
+        for to, probs, change, over in zip(found, means, log_derivatives(part, own), sums):
+            to[left] = weighed(probs[left], change, over)
+    return found
 
 
 def log_derivatives(problem: ForestProblem, direction: Direction) -> Direction:
@@ -144,32 +151,27 @@ def weighed(probs: Float64, change: Float64, sums: Sums) -> Float64:
 _SHARE = 1e-10
 
 
-def serves(problem: ForestProblem) -> bool:
-    """Whether there are compiled passes in plain numbers that carry derivatives."""
-    return native.present() and len(problem.log_leaf) > 0
-
-
-def forest_derivatives(
-    problem: ForestProblem, answer: Answer, v: Float64, h: Float64
-) -> tuple[Derivatives, Ints]:
-    """Derivatives along v (R, B, D) and h (R, B, T), and the models that have none.
-
-    `answer` is what inference found.
-    """
-    marginals, counts = np.zeros(v.shape), np.zeros(h.shape)
-    left, means = np.arange(len(problem.log_leaf)), _expectations(problem, answer)
+def _in_plain_numbers(
+    problem: ForestProblem,
+    answer: Answer,
+    means: Direction,
+    direction: Direction,
+    centred: Direction,
+    found: Direction,
+) -> Ints:
+    """Write the derivatives that compiled passes in plain numbers are certain of; return the models without."""
+    left = np.arange(len(problem))
     for tilts in _tilts(problem, answer):
         for kind in (Fourier, Direct):
-            part, known = problem.take(left), Direction(*(m[left] for m in means))
-            certain = np.ones(len(left), bool)
-            for r in range(len(v)):
-                found = _one(part, tilted(part, tilts[left])[0], known, v[r, left], h[r, left], kind)
-                marginals[r, left], counts[r, left] = found[:2]
-                certain &= found[2]
+            shifted = tilted(problem.take(left), tilts[left])[0]
+            own, along, move = (Direction(*(x[left] for x in given)) for given in (means, direction, centred))
+            moved, certain = _one(shifted, own, along, move, kind)
+            for to, change in zip(found, moved):
+                to[left] = change
             left = left[~certain]
             if not len(left):
-                return Derivatives(marginals, counts), left
-    return Derivatives(marginals, counts), left
+                return left
+    return left
 
 
 def _tilts(problem: ForestProblem, answer: Answer) -> Iterator[Float64]:
@@ -185,34 +187,30 @@ def _tilts(problem: ForestProblem, answer: Answer) -> Iterator[Float64]:
 
 
 def _one(
-    problem: ForestProblem,
-    shifted: ForestProblem,
-    means: Direction,
-    v: Float64,
-    h: Float64,
-    kind: type[Direct],
-) -> tuple[Float64, Float64, NDArray[np.bool_]]:
-    """D P(y = 1), d P(count) along one direction per model, and where they are certain; `shifted` has the tilts."""
-    by_state, by_set = _sums_over((2,)), partial(sums_over_sets, problem.offset)
-    leaf = _centred(np.stack([np.zeros(v.shape), v], axis=-1), means.leaf, problem.log_leaf, by_state)
-    push = centred_tables(h, means.tables, problem.tables, problem.offset)
+    shifted: ForestProblem, means: Direction, direction: Direction, centred: Direction, kind: type[Direct]
+) -> tuple[Direction, NDArray[np.bool_]]:
+    """Derivatives, and for which models they are certain; `shifted` has the tilts."""
     edge_top, tops = anchor(shifted.log_edge, (2, 3)), table_tops(shifted)
     with np.errstate(all="ignore"):
-        d_leaf, d_counts, error, vanished = native.cluster_tangent(
-            shifted, edge_top, tops, kind.keep, kind is Fourier, leaf, push
+        d_message, d_pairs, d_counts, error, vanished = native.cluster_tangent(
+            shifted, edge_top, tops, kind.keep, kind is Fourier, centred.leaf, centred.tables
         )
-        rise = leaf + d_leaf
-        change = means.leaf.prod(axis=2) * (rise[..., 1] - rise[..., 0])
-        # A variable that is all but decided moves by less than its variance times twice what the direction can be.
-        spread = np.sqrt(means.leaf.prod(axis=2))
+        rise, probs = centred.leaf + d_message, means.leaf
+        # In this order what is rare keeps its digits.
+        change = probs * ((rise[..., :, None] - rise[..., None, :]) * probs[..., None, :]).sum(axis=-1)
+        # A state that is all but decided moves by less than its variance times twice what the direction can be.
+        spread = np.sqrt(probs * (probs @ (1.0 - np.eye(probs.shape[2]))))
+        by_set = partial(sums_over_sets, shifted.offset)
         scale = np.maximum(
-            np.abs(v).max(axis=1, initial=0.0),
-            np.sqrt(by_set(means.tables * push**2).max(axis=1, initial=0.0)),
+            np.abs(np.where(probs > 0.0, direction.leaf, 0.0)).max(axis=(1, 2), initial=0.0),
+            np.sqrt(by_set(means.tables * centred.tables**2).max(axis=1, initial=0.0)),
         )
-        reach = np.abs(push).max(axis=1, initial=0.0) + np.abs(leaf).max(axis=2).sum(axis=1)
-        still = 2.0 * spread * reach[:, None] <= _SHARE * scale[:, None]
-        least = np.where(still, 1.0, spread).min(axis=1, initial=1.0)
-        certain = (error <= _SHARE * scale) & (vanished <= _SHARE * scale * least)
-    unmoved = (reach == 0.0)[:, None]
-    known = certain | unmoved[:, 0]
-    return np.where(still | unmoved, 0.0, change), np.where(unmoved, 0.0, d_counts), known
+        reach = np.abs(centred.tables).max(axis=1, initial=0.0) + np.abs(centred.leaf).max(axis=2).sum(axis=1)
+        still = 2.0 * spread * reach[:, None, None] <= _SHARE * scale[:, None, None]
+        least = np.where(still, 1.0, spread).min(axis=(1, 2), initial=1.0)
+        unmoved = reach == 0.0
+        certain = unmoved | ((error <= _SHARE * scale) & (vanished <= _SHARE * scale * least))
+    change, d_pairs, d_counts = (
+        np.where(unmoved.reshape(-1, *[1] * (x.ndim - 1)), 0.0, x) for x in (change, d_pairs, d_counts)
+    )
+    return Direction(np.where(still, 0.0, change), d_pairs, d_counts), certain
