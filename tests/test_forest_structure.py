@@ -130,7 +130,7 @@ def test_tables_of_the_wrong_shape_or_value_are_refused():
         tt.Forest([(0, 1), (1, 2)], np.zeros(3))
     with pytest.raises(tt.ParameterError, match="below \\+inf"):
         tt.Forest([(0, 1)], np.full((1, 2, 2), np.inf))
-    with pytest.raises(tt.ParameterError, match="either"):
+    with pytest.raises(tt.ParameterError, match="exactly one of `log_tables` and `coupling`; neither"):
         tt.Forest([(0, 1)])
     with pytest.raises(tt.ParameterError, match="`edges` must be a Forest"):
         tt.CountModel(np.zeros(3), edges=[(0, 1)])

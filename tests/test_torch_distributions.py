@@ -131,7 +131,7 @@ def test_the_poisson_binomial_law():
     torch.testing.assert_close(d.entropy(), -(pmf * pmf.log()).sum(), rtol=1e-10, atol=1e-12)
     assert torch.isneginf(d.log_prob(torch.tensor([-1, 7]))).all()
     assert d.enumerate_support().tolist() == list(range(7))
-    with pytest.raises(tt.ParameterError, match="one of the two"):
+    with pytest.raises(tt.ParameterError, match="exactly one of `logits` and `probs`; neither"):
         ttt.PoissonBinomial()
     half = ttt.PoissonBinomial(probs=torch.full((3,), 0.5))
     torch.testing.assert_close(half.log_prob(torch.tensor(1)).exp(), torch.tensor(0.375))

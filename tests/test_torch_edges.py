@@ -249,7 +249,7 @@ def test_a_forest_of_arrays_serves_too():
 
 def test_wrong_arguments_are_refused():
     x, pairs = doubles(4), [(0, 1), (1, 2)]
-    with pytest.raises(tt.ParameterError, match="either `log_tables` or `coupling`"):
+    with pytest.raises(tt.ParameterError, match="exactly one of `log_tables` and `coupling`"):
         ttt.Forest(pairs)
     with pytest.raises(tt.ParameterError, match=r"shape \(\.\.\., 2, 2, 2\)"):
         ttt.Forest(pairs, torch.zeros(3, 2, 2))

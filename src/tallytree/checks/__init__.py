@@ -100,6 +100,23 @@ def one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
     raise ParameterError(f"`{name}` must be {wanted}; {describe(value)} arrived.")
 
 
+def one_given(**given: Any) -> tuple[str, Any]:
+    """The one of two arguments that is given, and its name."""
+    known = [(name, value) for name, value in given.items() if value is not None]
+    if len(known) != 1:
+        both = "`" + "` and `".join(given) + "`"
+        raise ParameterError(f"Give exactly one of {both}; {'both' if known else 'neither'} arrived.")
+    return known[0]
+
+
+def comparable(what: str, first: int, second: int) -> None:
+    """Refuse the divergence of laws that are not over as many of something."""
+    if first != second:
+        raise ParameterError(
+            f"The Kullback-Leibler divergence needs laws of the same number of {what}; {first} and {second} arrived."
+        )
+
+
 def instance(name: str, value: Any, kind: type, hint: str = "") -> Any:
     """An object of a class."""
     if not isinstance(value, kind):

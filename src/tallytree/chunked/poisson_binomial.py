@@ -14,7 +14,6 @@ from .. import checks, display
 from .._progress import Report
 from ..engine.count import chunks as verbs
 from ..engine.law import Law, least_reached, most_left, smaller_side
-from ..errors import ParameterError
 from ..memo import Caching, answer
 from ..potentials import Potential, at_least, at_most, exactly, uniform
 from .chunk import Loaded
@@ -83,10 +82,7 @@ class ChunkedPoissonBinomial(Caching):
         progress: bool | Report = False,
         scratch: Any = None,
     ) -> None:
-        if (probs is None) == (logits is None):
-            what = "neither" if probs is None else "both"
-            raise ParameterError(f"Give exactly one of `probs` and `logits`; {what} arrived.")
-        label, given = ("logits", logits) if probs is None else ("probs", probs)
+        label, given = checks.one_given(probs=probs, logits=logits)
         source = as_source(given, label=label, column=column, chunk_size=chunk_size)
         self._passes = Passes(source, {}, progress, label.removesuffix("s"), scheduler, workers, scratch)
 

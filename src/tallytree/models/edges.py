@@ -12,7 +12,7 @@ from .. import checks, display
 from ..arrays import Float64, Ints, frozen
 from ..checks import configurations
 from ..checks.groups import all_members, group_list
-from ..errors import ParameterError, StructureError
+from ..errors import StructureError
 from ..memo import Caching, cached
 from ..structure.forest import boundary
 from ..structure.forest.boundary import MAX_WIDTH
@@ -367,11 +367,9 @@ def _largest(group: Any) -> int:
 
 def _tables(log_tables: Any, coupling: Any, n_edges: int) -> Float64:
     """Log-tables (..., E, 2, 2), a copy."""
-    if (log_tables is None) == (coupling is None):
-        raise ParameterError("A forest needs either `log_tables` or `coupling`, and not both.")
-    name = "log_tables" if coupling is None else "coupling"
+    name, value = checks.one_given(log_tables=log_tables, coupling=coupling)
     hint = " Give one number, one per edge, or tables of shape (..., E, 2, 2) with -inf for impossible pairs."
-    given = checks.array(name, log_tables if coupling is None else coupling, (...,), checks.LOGS, hint=hint)
+    given = checks.array(name, value, (...,), checks.LOGS, hint=hint)
     values = np.atleast_1d(given)
     if coupling is None and values.ndim >= 2 and values.shape[-2:] == (2, 2):
         return np.array(checks.spread(name, values, (*values.shape[:-3], n_edges, 2, 2)))

@@ -148,13 +148,10 @@ class PoissonBinomial(BoundedRisk):
         step: float | None = None,
         method: str = "auto",
     ) -> None:
-        if (probs is None) == (logits is None):
-            what = "neither" if probs is None else "both"
-            raise ParameterError(f"Give exactly one of `probs` and `logits`; {what} arrived.")
+        kind, value = checks.one_given(probs=probs, logits=logits)
         checks.one_of("method", method, METHODS)
         step = grid_step(step, weights)
-        kind = "logits" if probs is None else "probs"
-        given = real_array(kind, logits if probs is None else probs)  # type: ignore[arg-type]
+        given = real_array(kind, value)
         if weights is not None:
             weights = rectangular_weights(weights)
         several = weights is not None and weights.ndim == 2

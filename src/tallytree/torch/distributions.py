@@ -541,11 +541,7 @@ def expected_weight(marginals: Tensor, probs: Tensor, weights: Posed) -> Tensor:
 @register_kl(CountDistribution, CountDistribution)
 def _kl(p: CountDistribution, q: CountDistribution) -> Tensor:
     """KL(p || q) = E_p[log weight_p - log weight_q] - log Z_p + log Z_q on the groups of both."""
-    if p.event_shape != q.event_shape:
-        raise ParameterError(
-            f"The Kullback-Leibler divergence needs models over the same variables; {p.event_shape[0]} and "
-            f"{q.event_shape[0]} variables arrived."
-        )
+    checks.comparable("variables", p.event_shape[0], q.event_shape[0])
     first, second = _together(p._posed.wide(), q._posed.wide())
     log_z, marginals, probs = functions.statistics(first)
     gap = functions.log_partition_of(second) - log_z

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import checks
 from ..engine.forest.tangent import Direction
 from ..errors import ParameterError
 from ..memo import cached, lru
@@ -76,8 +77,7 @@ class Forest:
     """
 
     def __init__(self, pairs: Any, log_tables: Any = None, *, coupling: Any = None) -> None:
-        if (log_tables is None) == (coupling is None):
-            raise ParameterError("`Forest` needs either `log_tables` or `coupling`, and not both.")
+        checks.one_given(log_tables=log_tables, coupling=coupling)
         self._frame = arrays.Forest(pairs.cpu() if isinstance(pairs, Tensor) else pairs, 0.0)
         self._tables = (
             _read_tables(log_tables, self.n_edges) if coupling is None else _agreeing(coupling, self.n_edges)

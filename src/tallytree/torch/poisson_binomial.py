@@ -76,8 +76,7 @@ class PoissonBinomial(OfCounts):
         weights: Any = None,
         step: float | None = None,
     ) -> None:
-        if (logits is None) == (probs is None):
-            raise ParameterError("`PoissonBinomial` needs either `logits` or `probs`; give one of the two.")
+        checks.one_given(logits=logits, probs=probs)
         given = as_logits(logits) if probs is None else as_real("probs", probs)
         if probs is not None and anywhere(~((given >= 0) & (given <= 1))):
             raise ParameterError("`probs` must be between 0 and 1, but other values arrived.")
@@ -714,11 +713,7 @@ def log_free(logits: Tensor) -> Tensor:
 @register_kl(PoissonBinomial, PoissonBinomial)
 def _kl(p: PoissonBinomial, q: PoissonBinomial) -> Tensor:
     """KL(p || q) = sum_c P(c) (log P(c) - log Q(c)); infinite where p has a count that q excludes."""
-    if p.total_count != q.total_count:
-        raise ParameterError(
-            "The Kullback-Leibler divergence needs laws of the same number of trials; "
-            f"{p.total_count} and {q.total_count} arrived."
-        )
+    checks.comparable("trials", p.total_count, q.total_count)
     first, second = torch.broadcast_tensors(p._law(), q._law())
     possible = first > -math.inf
     gap = torch.where(possible, first, 0.0) - torch.where(possible, second, 0.0)

@@ -9,6 +9,7 @@ import numpy as np
 from numpyro.distributions import Distribution, constraints, kl_divergence
 from numpyro.distributions.util import validate_sample
 
+from ... import checks
 from ...errors import ParameterError
 from ...structure.nested.count_tree import CountTree
 from .. import answers, draws
@@ -336,11 +337,7 @@ def _log_weight(tree: CountTree, logits: Any, tables: Any, on: Any) -> Any:
 @in_own_floats
 def _divergence(p: CountDistribution, q: CountDistribution) -> Any:
     """KL(p || q), on the groups of both."""
-    if p.event_shape != q.event_shape:
-        raise ParameterError(
-            f"The Kullback-Leibler divergence needs models over the same variables; {p.event_shape[0]} and "
-            f"{q.event_shape[0]} variables arrived."
-        )
+    checks.comparable("variables", p.event_shape[0], q.event_shape[0])
     tree = p.tree.with_groups(q.tree.groups)
     shape = jnp.broadcast_shapes(p.logits.shape, q.logits.shape)
     wide = [jnp.broadcast_to(d.logits.astype(working_dtype()), shape) for d in (p, q)]

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from numpyro.distributions import constraints, kl_divergence
 from numpyro.distributions.util import validate_sample
 
+from ... import checks
 from ...checks.sums import grid_step, refuse_whole_law
-from ...errors import ParameterError
 from ...models.poisson_binomial import WeightedEvents
 from .. import draws, laws
 from ..arguments import masked, read
@@ -67,8 +67,7 @@ class PoissonBinomial(OfCounts):
         weights: Any = None,
         step: float | None = None,
     ) -> None:
-        if (logits is None) == (probs is None):
-            raise ParameterError("Give one of `logits` and `probs`; both or neither arrived.")
+        checks.one_given(logits=logits, probs=probs)
         # What was given is kept: probabilities of 0 and 1 have derivatives, infinite log-odds have none.
         self._logits: Any = None
         self._probs: Any = None
@@ -410,11 +409,7 @@ def _drawn(law: PoissonBinomial, key: Any, shape: tuple[int, ...]) -> Any:
 @in_own_floats
 def _divergence(p: PoissonBinomial, q: PoissonBinomial) -> Any:
     """KL(p || q) = sum_c P(c) (log P(c) - log Q(c)); infinite if q excludes a count that p allows."""
-    if p.total_count != q.total_count:
-        raise ParameterError(
-            "The Kullback-Leibler divergence needs laws of the same number of trials; "
-            f"{p.total_count} and {q.total_count} arrived."
-        )
+    checks.comparable("trials", p.total_count, q.total_count)
     first, second = (laws.count_law(*_wide(d)) for d in (p, q))
     possible = first > -jnp.inf
     gap = jnp.where(possible, first, 0.0) - jnp.where(possible, second, 0.0)
