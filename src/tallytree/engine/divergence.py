@@ -37,7 +37,7 @@ from .count.information import integral
 from .count.solver import CountSolver
 from .forest import ladder
 from .forest.solver import ForestSolver
-from .forest.tangent import Direction, centred_tables, directional_derivatives
+from .forest.tangent import Direction, centred_tables, directional_derivatives, without_common
 from .forest.values import Chunk, ForestValues
 from .ladder import WALK, announce
 from .problem import ForestProblem, Problem, without_edges
@@ -210,26 +210,12 @@ def _centred(
     v: Float64,
     h: Float64,
 ) -> tuple[Float64, Float64]:
-    """The same direction up to a constant, without what is common to the variables of an outermost set.
-
-    Adding a to v there is adding ``a c`` to the table of the set: what cancels is taken out before it is summed. Fixed
-    variables, which are not `free`, move the count by a constant, but not with the others.
-    """
-    top, n_sets = top_sets(family), family.n_sets
-    if not n_sets:
-        return v, h
-    odds, free = solver.odds(), free & (top >= 0)
-    spread = np.where(free, expit(odds) * expit(-odds), 0.0)
-
-    def sums(values: Float64) -> Float64:
-        return np.stack([np.bincount(np.maximum(top, 0), row, n_sets) for row in values])
-
-    weight = sums(spread)
-    shift = sums(spread * v) / np.where(weight > 0.0, weight, 1.0)
-    owner = np.repeat(np.arange(n_sets), np.diff(offset))
-    moved = h + shift[:, owner] * (np.arange(offset[-1]) - offset[owner])
-    tables = centred_tables(moved, solver.expected_counts(), solver.problem.full_tables, offset)
-    return np.where(free, v - shift[:, top], v), tables
+    """:func:`~tallytree.engine.forest.tangent.without_common`, up to a constant."""
+    if family.n_sets:
+        odds = solver.odds()
+        v, h = without_common(top_sets(family), offset, free, expit(odds) * expit(-odds), v, h)
+        h = centred_tables(h, solver.expected_counts(), solver.problem.full_tables, offset)
+    return v, h
 
 
 def _numbers(p: ForestProblem, q: ForestProblem) -> list[tuple[Float64, Float64]]:

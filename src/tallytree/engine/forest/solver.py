@@ -20,7 +20,7 @@ from . import maxima, walk
 from .certificate import largest_entries, log_odds
 from .entropy import entropy
 from .ladder import exact_log_norm, infer, relative_counts
-from .tangent import Direction, directional_derivatives
+from .tangent import Direction, directional_derivatives, without_common
 
 _ROOM = 1 << 18  # entries of log-odds that go into one batched inference of conditional models
 
@@ -143,9 +143,12 @@ class ForestSolver(Solver):
         problem, moved = self.problem, np.empty(v.shape)
         pushed = np.zeros((len(v), len(problem), int(problem.offset[-1]))) if h is None else h
         moved_counts, still = np.empty(pushed.shape), np.zeros((len(problem), *problem.log_edge.shape[1:]))
+        free, odds = np.asarray(np.isfinite(problem.log_leaf).all(axis=2)), self.odds()
+        sets = problem.top_set, problem.offset, free, expit(odds) * expit(-odds)
         for r in range(len(v)):
-            leaf = np.stack([np.zeros(v.shape[1:]), v[r]], axis=-1)
-            found = directional_derivatives(problem, self.sums, Direction(leaf, still, pushed[r]))
+            alone, push = without_common(*sets, v[r], pushed[r])
+            leaf = np.stack([np.zeros(alone.shape), alone], axis=-1)
+            found = directional_derivatives(problem, self.sums, Direction(leaf, still, push))
             moved[r], moved_counts[r] = found.leaf[..., 1], found.tables
         return Derivatives(moved, moved_counts if counts else None)
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import Float64, Ints
+from ...arrays import Bools, Float64, Ints
 from .. import native
 from ..answer import Answer
 from ..arithmetic import Carried, Direct, Fourier
@@ -139,6 +139,29 @@ def _centred(move: Float64, probs: Float64, log_values: Float64, sums: Sums) -> 
 def centred_tables(move: Float64, probs: Float64, tables: Float64, offset: Ints) -> Float64:
     """A direction of the tables, (B, T), less its mean over every set; 0 at impossible counts."""
     return _centred(move, probs, tables, partial(sums_over_sets, offset))
+
+
+def without_common(
+    top: Ints, offset: Ints, free: Bools, spread: Float64, v: Float64, h: Float64
+) -> tuple[Float64, Float64]:
+    """The same direction, (B, D) and (B, T), without what is common to the variables of an outermost set, -1 for none.
+
+    Adding a to v there is adding ``a c`` to the table of the set: what cancels is taken out before it is summed. Fixed
+    variables, which are not `free`, move the count by a constant, but not with the others.
+    """
+    n_sets, free = len(offset) - 1, free & (top >= 0)
+    if not n_sets:
+        return v, h
+    spread = np.where(free, spread, 0.0)
+
+    def sums(values: Float64) -> Float64:
+        return np.stack([np.bincount(np.maximum(top, 0), row, n_sets) for row in values])
+
+    weight = sums(spread)
+    shift = sums(spread * v) / np.where(weight > 0.0, weight, 1.0)
+    owner = np.repeat(np.arange(n_sets), np.diff(offset))
+    moved = h + shift[:, owner] * (np.arange(offset[-1]) - offset[owner])
+    return np.where(free, v - shift[:, top], v), moved
 
 
 def weighed(probs: Float64, change: Float64, sums: Sums) -> Float64:
