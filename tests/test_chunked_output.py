@@ -196,6 +196,51 @@ def test_a_finished_chunk_that_was_damaged_is_made_again(tmp_path, monkeypatch):
     assert np.allclose(np.load(target), WANTED, atol=1e-12)
 
 
+def _without_middle(path):
+    data = path.read_bytes()
+    place = len(data) * 2 // 3
+    path.write_bytes(data[:place] + b"?" + data[place + 1 :])
+
+
+def _unreadable(path):
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        if file.is_file() and file.name != "zarr.json":
+            file.write_bytes(b"x" * 100)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda aside, journal: _without_middle(journal),
+        lambda aside, journal: journal.write_bytes(journal.read_bytes() + b"[" * 200000 + b"\n"),
+        lambda aside, journal: _unreadable(aside),
+        lambda aside, journal: (_unreadable(aside), _without_middle(journal)),
+    ],
+    ids=["one byte of a line", "a deep line", "an unreadable output", "both"],
+)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("out.npy", sink.IntoFile), ("out.zarr", sink.IntoZarr), ("out.parquet", sink.IntoParquet)],
+)
+def test_what_was_damaged_since_an_interrupted_run_counts_as_not_written(
+    damage, name, kind, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        stop_after(patch, kind, 5)
+        with pytest.raises(_Stop):
+            model(workers=1).marginals(out=tmp_path / name)
+    damage(tmp_path / f".{name}.partial", tmp_path / f".{name}.journal")
+    model(workers=1).marginals(out=tmp_path / name)
+    assert np.allclose(read(tmp_path / name), WANTED, atol=1e-12)
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_a_journal_that_is_no_file_is_said(tmp_path):
+    (tmp_path / ".out.npy.journal").mkdir()
+    with pytest.raises(tt.OutputError, match="cannot be read"):
+        model().marginals(out=tmp_path / "out.npy")
+
+
 def test_the_unfinished_output_of_another_model_is_not_taken_up(tmp_path, monkeypatch):
     target = tmp_path / "out.npy"
     with monkeypatch.context() as patch:

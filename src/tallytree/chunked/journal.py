@@ -10,14 +10,14 @@ from io import BytesIO, RawIOBase
 from itertools import count, takewhile
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
 from ..errors import OutputError
 from .chunk import fingerprint, require
 
-_VERSION = 1
-_ENTRY = {"chunk", "source", "written"}
+_VERSION = 2
 
 
 class Entry(NamedTuple):
@@ -31,7 +31,8 @@ class Journal:
     """Finished chunks of one output, so that a run that was killed goes on where it was.
 
     One line of JSON per finished chunk, behind a header that says what is being written. It stands beside the output as
-    long as this has its provisional name. A last line that was cut short by a crash counts as not written.
+    long as this has its provisional name. Every line begins with its checksum: one that was damaged, or cut short by a
+    crash, counts as not written.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
@@ -45,6 +46,10 @@ class Journal:
             text = self.path.read_text("utf-8", errors="replace")
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise OutputError(
+                f"`out`: {self.path}, of an unfinished run, cannot be read: {error}. Remove it, or use another name."
+            ) from error
         lines = text.split("\n")[:-1]  # behind the last newline: nothing, or half a line
         if not lines:
             return False
@@ -56,8 +61,7 @@ class Journal:
                 f"{self.path.name}. Pass overwrite=True to start again, or choose another name."
             )
         for line in lines[1:]:
-            entry = _parsed(line)
-            if isinstance(entry, dict) and entry.keys() == _ENTRY and type(entry["chunk"]) is int:
+            if (entry := _parsed(line)) is not None:
                 self.finished[entry["chunk"]] = Entry(entry["source"], entry["written"])
         return True
 
@@ -68,11 +72,11 @@ class Journal:
     def start(self) -> None:
         """Begin anew."""
         self.finished = {}
-        self.path.write_text(json.dumps(self._header) + "\n", "utf-8")
+        self.path.write_text(_line(self._header), "utf-8")
 
     def add(self, chunk: int, entry: Entry) -> None:
         """Note a chunk that has been written."""
-        line = json.dumps({"chunk": chunk, "source": entry.source, "written": entry.written}) + "\n"
+        line = _line({"chunk": chunk, "source": entry.source, "written": entry.written})
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         try:
             os.write(handle, line.encode())
@@ -81,11 +85,15 @@ class Journal:
         self.finished[chunk] = entry
 
 
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError:
-        return None
+def _line(record: dict[str, Any]) -> str:
+    text = json.dumps(record)
+    return f"{crc32(text.encode()):08x} {text}\n"
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    """None if this is not what was written."""
+    mark, _, text = line.partition(" ")
+    return json.loads(text) if mark == f"{crc32(text.encode()):08x}" else None
 
 
 # -- files that grow ---------------------------------------------------------------------------------------------------
@@ -111,7 +119,7 @@ class Growing:
         self.parts = []
         with open(self.path, "a+b") as file:
             for part in parts:
-                if not isinstance(part, dict) or self._mark(file, part["end"]) != part["mark"]:
+                if self._mark(file, part["end"]) != part["mark"]:
                     break
                 self.parts.append(part)
         self._cut()
