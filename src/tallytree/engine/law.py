@@ -133,9 +133,14 @@ def law(first: int, log_weights: Float64, scale: float) -> Law:
 
 def draw_index(log_weights: Float64, rng: np.random.Generator) -> int:
     """Draw an index with probability proportional to ``exp(log_weights)``; never one of weight zero."""
+    return int(indices_of(log_weights, rng.random(1))[0])
+
+
+def indices_of(log_weights: Float64, u: Float64) -> NDArray[np.int64]:
+    """The same from uniform numbers, one index for each."""
     upto = np.cumsum(np.exp(log_weights - log_weights.max()))
-    place = int(np.searchsorted(upto, rng.random() * upto[-1], side="right"))
-    return min(place, int(np.searchsorted(upto, upto[-1], side="left")))
+    at = np.searchsorted(upto, u * upto[-1], side="right")
+    return np.asarray(np.minimum(at, np.searchsorted(upto, upto[-1], side="left")))
 
 
 # -- tails ---------------------------------------------------------------------------------------------------------

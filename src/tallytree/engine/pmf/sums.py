@@ -29,7 +29,7 @@ import numpy as np
 
 from ...arrays import Bools, Float64, Ints
 from ..ladder import SUMMED, announce
-from ..law import log_side
+from ..law import indices_of, log_side
 from ..log_sums import anchor, log_sum
 from ..thresholds import SHORT_PASS
 from .events import Events, tilt_of_rare, tilt_to
@@ -629,7 +629,7 @@ def _draw_row(events: Events, f: Weight, count: int, rng: np.random.Generator) -
     if events.log_p.shape[2] ** len(events.values) <= FEW:
         chosen, sums, log_p = configurations(events)
         log_f = np.concatenate([f.at(np.array([k]), 1)[0] for k in sums.tolist()])
-        return np.asarray(chosen[_drawn(log_p[0] + log_f, count, rng)])
+        return np.asarray(chosen[indices_of(log_p[0] + log_f, rng.random(count))])
     posterior = expectation(events, f, outcomes=True).log_outcomes
     assert posterior is not None
     s = tilt_to(kept, (np.exp(posterior) * events.values).sum(axis=(1, 2)))
@@ -644,19 +644,12 @@ def _draw_row(events: Events, f: Weight, count: int, rng: np.random.Generator) -
     middle = (low + high) // 2
     halves = [f.between(np.array([a]), np.array([b])) for a, b in ((low, middle), (middle + 1, high))]
     logs = [expectation(events, half, outcomes=False).log_mean for half in halves]
-    which = _drawn(np.concatenate(logs), count, rng)
+    which = indices_of(np.concatenate(logs), rng.random(count))
     out = np.empty((count, len(events.values)), np.int64)
     for k, half in enumerate(halves):
         if (which == k).any():
             out[which == k] = _draw_row(events, half, int((which == k).sum()), rng)
     return out
-
-
-def _drawn(logs: Float64, count: int, rng: np.random.Generator) -> Ints:
-    """Indices (count,) with probability proportional to ``exp(logs)`` (m,); never one of weight zero."""
-    upto = np.cumsum(np.exp(logs - anchor(logs)))
-    at = np.searchsorted(upto, rng.random(count) * upto[-1], side="right")
-    return np.asarray(np.minimum(at, np.searchsorted(upto, upto[-1], side="left")))
 
 
 def _draw_in(tree: SumTree, f: Weight, s: Float64, count: int, rng: np.random.Generator) -> Ints:
@@ -669,7 +662,7 @@ def _draw_in(tree: SumTree, f: Weight, s: Float64, count: int, rng: np.random.Ge
     log_weight = logs[0] + f.at(start, law.shape[1])[0] - s[0] * cells
     out, left = np.full((count, len(tree.events.values)), -1, np.int64), np.arange(count)
     while len(left):
-        total = cells[_drawn(log_weight, len(left), rng)]
+        total = cells[indices_of(log_weight, rng.random(len(left)))]
         out[left] = tree.draw(total[:, None], rng)[:, 0]
         left = left[
             (out[left] < 0).any(axis=1)

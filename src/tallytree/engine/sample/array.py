@@ -23,7 +23,7 @@ from scipy.special import expit
 
 from ...arrays import Float64, Ints
 from ...structure.nested.blocks import BlockForest
-from ..law import log_convolve
+from ..law import indices_of, log_convolve
 
 _CELLS = 1 << 22  # entries of temporary arrays
 _SHORT, _SMOOTH = 512, 200.0  # counts, and nats of range, up to which a table leaves messages smooth
@@ -194,9 +194,7 @@ class ArrayForest(OpenCounts):
             out[some[:, None], self._independent] = rng.random((len(some), len(self._independent))) < self._on
         z = np.zeros((len(forest.size), m), np.int64)
         for root in forest.roots.tolist():
-            weights = np.exp(self._up[root] - self._up[root].max())
-            at = np.searchsorted(np.cumsum(weights), rng.random(m) * weights.sum(), side="right")
-            z[root] = self._low[root] + np.minimum(at, np.flatnonzero(weights)[-1])
+            z[root] = self._low[root] + indices_of(self._up[root], rng.random(m))
         if totals is not None:
             z[forest.roots[0]] = totals
         for node in range(len(forest.size) - 1, n - 1, -1):
@@ -218,9 +216,7 @@ class ArrayForest(OpenCounts):
             high = min(self._high[a], value - self._low[b])
             second = self._up[b][value - high - self._low[b] : value - low - self._low[b] + 1][::-1]
             terms = self._up[a][low - self._low[a] : high - self._low[a] + 1] + second
-            weights = np.exp(terms - terms.max())
-            at = np.searchsorted(np.cumsum(weights), u[who] * weights.sum(), side="right")
-            left[who] = low + np.minimum(at, np.flatnonzero(weights)[-1])
+            left[who] = low + indices_of(terms, u[who])
         return left
 
     def _draw_blocks(
