@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from tools.check_site import broken_links, clicks_from, questions, read_pages, target_of
+from tools.check_site import broken_links, clicks_from, machine_paths, questions, read_pages, target_of
 
 PAGES = {
     "index.html": '<a href="guide/index.html">x</a> <a href="list.html">x</a> <img src="gone.png"> <a href="https://x.org">x</a>',
@@ -24,6 +25,15 @@ def site(folder):
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
     return read_pages(folder.resolve())
+
+
+def test_the_folder_of_the_machine_is_found_on_a_page(tmp_path):
+    (tmp_path / "index.html").write_text(
+        f"{Path(__file__).resolve().parents[1]}/examples/x.py:3: UserWarning"
+    )
+    assert len(machine_paths(read_pages(tmp_path))) == 1
+    (tmp_path / "index.html").write_text("examples/x.py")
+    assert machine_paths(read_pages(tmp_path)) == []
 
 
 def test_broken_links_files_and_anchors_are_found(tmp_path):

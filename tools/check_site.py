@@ -1,7 +1,8 @@
 """Checks of the built site: ``python tools/check_site.py docs/_build/html``.
 
 Every link inside it leads to a page, a file or a place on a page that exists; and every question of
-`tools/questions.md` is answered within two clicks of the front page, and found by a search.
+`tools/questions.md` is answered within two clicks of the front page, and found by a search. No page shows the folder it
+was built in.
 """
 
 from __future__ import annotations
@@ -74,6 +75,12 @@ def broken_links(pages: dict[Path, Page]) -> list[str]:
             elif anchor and place in pages and anchor not in pages[place].anchors:
                 found.append(f"{page.relative_to(root)}: {link} is no place on its page")
     return sorted(set(found))
+
+
+def machine_paths(pages: dict[Path, Page]) -> list[str]:
+    """Pages that show where they were built, as warnings among printed lines do."""
+    here = str(Path(__file__).resolve().parents[1]) + "/"
+    return [f"{page.name}: it shows {here}" for page in pages if here in page.read_text(encoding="utf-8")]
 
 
 def clicks_from(start: Path, pages: dict[Path, Page]) -> dict[Path, int]:
@@ -149,7 +156,7 @@ def unanswered(site: Path, pages: dict[Path, Page]) -> list[str]:
 def main(folder: str) -> int:
     site = Path(folder).resolve()
     pages = read_pages(site)
-    problems = broken_links(pages) + unanswered(site, pages)
+    problems = broken_links(pages) + machine_paths(pages) + unanswered(site, pages)
     print(
         "\n".join(problems)
         or f"{len(pages)} pages: no broken links; 20 questions within {CLICKS} clicks and one search."

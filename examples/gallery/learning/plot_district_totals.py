@@ -94,7 +94,7 @@ chance = np.asarray(
         0,
     )
 )
-print("largest gap to a total:", np.abs(chance.sum(-1) - total).max())
+print(f"largest gap to a total: {np.abs(chance.sum(-1) - total).max():.1e}")
 edges = np.quantile(chance[mask], np.linspace(0, 1, 9))
 place = np.clip(np.searchsorted(edges, chance[mask]) - 1, 0, 7)
 said = np.array([chance[mask][place == i].mean() for i in range(8)])

@@ -126,7 +126,7 @@ def draw_plate(axes, marginals, results, title, again=None):
 axes = [plt.figure(figsize=(6, 3.8)).add_subplot() for _ in range(3)]
 for place, name in zip(axes, answers, strict=False):
     shade = draw_plate(place, answers[name].marginals, results[name], f"{name} tests")
-    plt.colorbar(shade, ax=place, label="P(infected)", shrink=0.8)
+    place.figure.colorbar(shade, ax=place, label="P(infected)", shrink=0.8)
 axes[2].plot(before[:16], color="0.6", ls="--", label="before the tests")
 for (name, law), colour in zip(total.items(), ["#3b6fb6", "#7d5ba6"], strict=True):
     axes[2].plot(law[:16], marker="o", ms=4, color=colour, label=name)
@@ -237,7 +237,7 @@ assert error > 0.1 and not beliefs.reliable
 # %%
 axes = [plt.figure(figsize=(6, 3.8)).add_subplot() for _ in range(3)]
 shade = draw_plate(axes[0], after, results["noisy"], "after the second stage", again)
-plt.colorbar(shade, ax=axes[0], label="P(infected)", shrink=0.8)
+axes[0].figure.colorbar(shade, ax=axes[0], label="P(infected)", shrink=0.8)
 axes[1].hist(tests, np.arange(20, 100, 4), color="#3b6fb6")
 axes[1].axvline(well.size, color="#b5403a", lw=1, label="everybody alone")
 axes[1].set(xlabel="tests", ylabel="plates", title="both stages, 20 plates")
