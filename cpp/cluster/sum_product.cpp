@@ -123,7 +123,7 @@ struct PlainSum {
   PlainSum times(double weight) const { return {value * weight, change * weight}; }
   // The logarithm of a share, or the derivative of the share itself: the former may be lost in noise.
   double log_share(const PlainSum& total) const {
-    if constexpr (kDual) return (change - value * (total.change / total.value)) / total.value;
+    if constexpr (kDual) return (change - value / total.value * total.change) / total.value;
     else return real::log(value / total.value);
   }
 };
