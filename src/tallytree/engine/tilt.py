@@ -184,22 +184,15 @@ def summarise(nu: Float64) -> Block:
     return Block(centre[held], weight[held], forced, len(finite), slack)
 
 
-@dataclass(frozen=True, eq=False)
-class Rate:
-    """Log-mass estimate ``log f(k) - I(k)`` of the posterior count for every k in ``first .. first + len - 1``."""
+def posterior_rate(block: Block, log_f: Float64) -> tuple[Float64, Float64]:
+    """Saddle-point estimate of the log-mass of every count that is possible, ``log f(k) - I(k)``, and a bound of it.
 
-    first: int
-    log_mass: Float64
-    spread: Float64  # standard deviation of the count tilted to k
-    log_most: Float64  # Chernoff's bound of the log-mass, for certain
-
-
-def posterior_rate(block: Block, log_f: Float64) -> Rate:
-    """Saddle-point estimate of the posterior of the count, from K on a grid of tilts spaced evenly in the mean."""
+    From K on a grid of tilts spaced evenly in the mean; the bound is Chernoff's, for certain.
+    """
     first, n = block.forced, block.n
     inside = log_f[first : first + n + 1]
     if n == 0:
-        return Rate(first, inside.copy(), np.zeros(1), inside.copy())
+        return inside.copy(), inside.copy()
     k = np.arange(n + 1.0)
     knots = _tilt_grid(block)
     values = np.array([block.cumulants(s) for s in knots])
@@ -213,7 +206,7 @@ def posterior_rate(block: Block, log_f: Float64) -> Rate:
     log_mass = inside - rate - np.log(spread)
     nearest = np.searchsorted(0.5 * (mean[1:] + mean[:-1]), k)
     log_most = inside + values[nearest, 0] - knots[nearest] * k + block.slack
-    return Rate(first, log_mass, spread, log_most)
+    return log_mass, log_most
 
 
 def _tilt_grid(block: Block) -> Float64:

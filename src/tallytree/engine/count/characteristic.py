@@ -170,11 +170,11 @@ def solve(nu: Float64, log_f: Float64) -> list[Piece] | None:
         return []
     if block.n == 0:
         return None
-    rate = posterior_rate(block, log_f)
-    best = rate.log_mass.max()
+    log_mass, log_most = posterior_rate(block, log_f)
+    best = log_mass.max()
     if best == -math.inf:
         return None
-    alive = np.flatnonzero(rate.log_mass > best - _DROPPED)
+    alive = np.flatnonzero(log_mass > best - _DROPPED)
     waiting = [(int(alive[0]), int(alive[-1]))]
     pieces: list[Piece] = []
     while waiting:
@@ -185,7 +185,7 @@ def solve(nu: Float64, log_f: Float64) -> list[Piece] | None:
         if len(inside) == 0:
             continue
         first, last = int(inside[0]), int(inside[-1])
-        piece = _tilted(nu, log_f, block, rate.first, rate.log_mass, first, last)
+        piece = _tilted(nu, log_f, block, log_mass, first, last)
         if piece is not None and piece.amp <= MAX_AMP:
             pieces.append(piece)
         elif first == last:
@@ -193,7 +193,7 @@ def solve(nu: Float64, log_f: Float64) -> list[Piece] | None:
         else:
             middle = _gap(inside)
             waiting += [(first, middle), (middle + 1, last)]
-    dropped = rate.log_most[rate.log_mass <= best - _DROPPED]
+    dropped = log_most[log_mass <= best - _DROPPED]
     if len(dropped) and pieces:
         mass = logsumexp([piece.log_mean for piece in pieces]) + block.cumulants(0.0)[0]
         if logsumexp(dropped) > mass - _NEGLIGIBLE:
@@ -209,13 +209,13 @@ def _gap(counts: NDArray[np.int64]) -> int:
 
 
 def _tilted(
-    nu: Float64, log_f: Float64, block: Block, offset: int, log_mass: Float64, first: int, last: int
+    nu: Float64, log_f: Float64, block: Block, log_mass: Float64, first: int, last: int
 ) -> Piece | None:
     """The segment under the tilt that puts the mean count at the segment's posterior mean."""
     weight = np.exp(log_mass[first : last + 1] - log_mass[first : last + 1].max())
     mean = float(weight @ np.arange(first, last + 1.0) / weight.sum())
     tilt = block.solve(min(max(mean, 0.05), block.n - 0.05))
-    return _solve_at(nu, log_f, tilt, offset + first, offset + last)
+    return _solve_at(nu, log_f, tilt, block.forced + first, block.forced + last)
 
 
 def _solve_at(nu: Float64, log_f: Float64, tilt: float, first: int, last: int) -> Piece | None:
