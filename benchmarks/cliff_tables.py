@@ -45,8 +45,15 @@ FAR = ("sd 1e6", "cauchy", "wide", "mask", "10 far", "half forced")
 # The first that holds is named. What says "not mended" is a fault of the library, not of the models.
 REASONS: tuple[Reason, ...] = (
     Reason(
+        "an integral whose products plain numbers do not certify: logarithms for each, in quadratic time, announced "
+        "from 3 s on; not mended",
+        kinds=EDGES,
+        verbs=("kl near",),
+        inputs=("1 or n-2", "convex"),
+    ),
+    Reason(
         "the unit is the price of a far divergence, a difference of two inferences; models as near as these take an "
-        "integral of a dozen products or more",
+        "integral of half a dozen products or more",
         verbs=("kl near", "kl itself"),
     ),
     Reason(
@@ -56,8 +63,13 @@ REASONS: tuple[Reason, ...] = (
         verbs=("entropy",),
     ),
     Reason(
-        "the difference of two inferences keeps no digits: entropies around the mode or an integral of a dozen "
-        "products, and of rows that are small a walk over pairs of counts",
+        "log-weights are so large that their expectations lose their digits: numbers that carry an entropy",
+        kinds=EDGES,
+        verbs=("entropy",),
+    ),
+    Reason(
+        "the difference of two inferences keeps no digits: entropies around the mode or an integral of half a dozen "
+        "products or more, and of rows that are small a walk over pairs of counts",
         kinds=(*FLAT, *NESTED),
         verbs=("kl far",),
     ),
@@ -72,6 +84,13 @@ REASONS: tuple[Reason, ...] = (
         "rows whose far log-odds leave few variables undecided are solved one by one",
         kinds=("batch", "rows of 300", "ragged"),
         inputs=FAR,
+    ),
+    Reason(
+        "the likely counts are at an end of a convex table, where sums over frequencies certify no product: a tree "
+        "under the tilt of the posterior for every row",
+        kinds=("batch", "rows of 300", "ragged"),
+        verbs=("product", "covariance"),
+        inputs=("convex",),
     ),
     Reason(
         "two stretches of possible counts: an inference for each, after the methods for one stretch have failed",
@@ -112,7 +131,14 @@ REASONS: tuple[Reason, ...] = (
         "quadratic time, announced from 3 s on; not mended",
         kinds=EDGES,
         verbs=("kl far",),
-        inputs=("cauchy",),
+        inputs=FAR,
+    ),
+    Reason(
+        "a table so high, or so far from what the edges make likely, that plain numbers certify no product: logarithms "
+        "take quadratic time, announced from 3 s on; not mended",
+        kinds=EDGES,
+        verbs=("product", "covariance"),
+        inputs=("convex", "spike", "sd 1e4", "1 or n-2"),
     ),
     Reason(
         "transforms under a few tilts, none of which can certify an answer, and then a pass with an exponent for every "
@@ -183,6 +209,7 @@ def _in_words(parts: list[dict[str, Any]]) -> str:
     sizes = Counter[tuple[str, int, int]]()
     for p in parts:
         sizes[p["home"], p["size"], p["inputs"]] += p["cells"]
+    kinds = ", ".join(dict.fromkeys(p["kind"] for p in parts))
     which = "; ".join(
         f"{home}, {size:,} variables, {inputs} inputs: {number:,} cells"
         for (home, size, inputs), number in sorted(sizes.items())
@@ -190,7 +217,8 @@ def _in_words(parts: list[dict[str, Any]]) -> str:
     text = (
         f"Measured from {dates[0]} to {dates[-1]} on {about['cores']} cores ({about['processor']}, {about['system']}) "
         f"with tallytree {', '.join(versions)}; load averages were {min(p['load'] for p in parts)} to "
-        f"{max(p['load'] for p in parts)}, and the prices are processor times. {cells:,} cells were priced: {which}. "
+        f"{max(p['load'] for p in parts)}, and the prices are processor times. {cells:,} cells "
+        f"of {kinds} were priced: {which}. "
         f"{len(above)} of them are above ten times the usual price."
     )
     if worst is None:

@@ -223,3 +223,12 @@ def test_the_reasons_of_a_sweep_name_kinds_verbs_and_inputs_that_there_are(monke
         assert all(any(k.startswith(w) for k in cliffs.KINDS) for w in reason.kinds), reason.kinds
         assert all(any(v.startswith(w) for v in cliffs.VERBS) for w in reason.verbs), reason.verbs
         assert all(any(w in i for i in inputs) for w in reason.inputs), reason.inputs
+
+
+def test_every_cliff_of_the_site_has_its_reason(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import cliff_tables
+
+    text = cliff_tables.TABLE.read_text("utf-8")
+    assert "| model | answers | cells | worst | where | why |" in text
+    assert cliff_tables.UNKNOWN not in text
