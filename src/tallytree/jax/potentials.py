@@ -162,7 +162,7 @@ def exactly(k: Any) -> ArrayPotential:
 
 
 def at_least(k: Any) -> ArrayPotential:
-    """``k`` or more on.
+    """At least ``k`` variables on.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def at_least(k: Any) -> ArrayPotential:
 
 
 def at_most(k: Any) -> ArrayPotential:
-    """At most ``k`` on.
+    """At most ``k`` variables on.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ from .descent import conjugate_gradients
 
 @dataclass(frozen=True, eq=False)
 class FixedCounts:
-    """What a batch of sets says.
+    """Answers about a batch of sets: log-sums and marginals.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ class InclusionFit:
 def logits_from_inclusion(
     pi: Float64, n: int, *, method: str = "newton", tolerance: float = 1e-13, max_iterations: int = 100
 ) -> InclusionFit:
-    """Solve for theta; `pi` in (0, 1) with sum n.
+    """Log-odds with which subsets of size n have the inclusion probabilities `pi`.
 
     Parameters
     ----------

@@ -282,7 +282,7 @@ class FactorGraph(Caching, Value):
         return total, float(finite[forced].sum() + constant + added)
 
     def replace(self, *, logits: ArrayLike) -> FactorGraph:
-        """The same factors with other log-odds.
+        """Return a graph with the same factors and other log-odds.
 
         Parameters
         ----------

@@ -38,7 +38,7 @@ _ROUNDING = 1e-9  # of 1 + the Bethe value: above this its rounding is taken off
 
 @dataclass(frozen=True, eq=False)
 class LoopyResult(Caching):
-    """What loopy belief propagation found; an approximation, exact if the factor graph is a tree.
+    """Result of loopy belief propagation: an approximation, exact if the factor graph is a tree.
 
     Attributes
     ----------
@@ -330,7 +330,7 @@ class LoopyResult(Caching):
 
     @property
     def caution(self) -> str:
-        """What speaks against the beliefs, in a sentence; empty if they are reliable.
+        """A sentence that says why the beliefs may be wrong; empty if they are reliable.
 
         See Also
         --------

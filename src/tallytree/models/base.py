@@ -209,7 +209,7 @@ class ArgumentModel(Value):
         raise NotImplementedError
 
     def replace(self, **changes: Any) -> Self:
-        """The same model with other arguments.
+        """Return the model with some arguments replaced.
 
         Parameters
         ----------

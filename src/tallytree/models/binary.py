@@ -175,7 +175,7 @@ class BinaryModel(Model):
 
     @answer
     def cavity_logits(self) -> FloatArray:
-        """What the potentials alone say about each variable, (..., D): posterior log-odds without the own logit.
+        """Messages of the potentials to each variable, (..., D): posterior log-odds without the own logit.
 
         This is the message from the model to the variable in belief propagation; it is right also where logits are
         infinite, where ``posterior_logits - logits`` is not.

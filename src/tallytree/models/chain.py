@@ -107,7 +107,7 @@ class ChainModel(ChainAnswers):
         log_transitions: ArrayLike | None = None,
         tables: Any = None,
     ) -> ChainModel:
-        """The same structure with new numbers; ``tables`` has one potential per group.
+        """Return a model of the same structure with new numbers; ``tables`` has one potential per group.
 
         Parameters
         ----------

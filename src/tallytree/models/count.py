@@ -153,7 +153,7 @@ class CountModel(Configurations, SecondOrder, Information):
     def replace(
         self, *, logits: ArrayLike | None = None, tables: Any = None, edges: Any = None
     ) -> CountModel:
-        """The same structure with new parameters; nothing is analysed again.
+        """Return a model of the same structure with new parameters; nothing is analysed again.
 
         If this model has been solved and a single logit changes, ``log_partition`` of the result needs no inference;
         if only variables outside all groups change, none of its answers do (models without edges).

@@ -315,7 +315,7 @@ class Forest(Caching, Value):
         return int(self._pairs.max(initial=-1))
 
     def replace(self, log_tables: Any = None, *, coupling: Any = None) -> Forest:
-        """The same edges with other tables.
+        """Return a forest with the same edges and other tables.
 
         Parameters
         ----------
