@@ -185,8 +185,9 @@ class ChainAnswers(ChainCore):
 
         Notes
         -----
-        Cost: one inference in logarithms, O(K^3 T) without counts and O(K^3 T^2) with them. Accuracy: 1e-10 of the
-        largest entry, or 1e-12 of the largest entry of the direction where that is more.
+        Cost: about three inferences; where transitions move too, or plain numbers do not reach, one in logarithms,
+        O(K^3 T) without counts and O(K^3 T^2) with them. Accuracy: 1e-10 of the largest entry, or of the largest entry
+        of the direction where that is more; logarithms are right to 1e-12 of the direction.
 
         Examples
         --------
