@@ -50,3 +50,12 @@ def test_probabilities_in_an_entropy_add_up_however_large_the_weights_that_cance
     with config.using(engine=engine):
         found = tt.CountModel([-1e5, 0.0], edges=edges).entropy
     assert found == pytest.approx(2.0 * math.log(2.0), rel=1e-11)  # weights are rounded at 1e-11
+
+
+@pytest.mark.parametrize("engine", ["native", "array"])
+def test_modes_that_different_large_weights_make_share_the_entropy(engine):
+    """Four configurations owe their weight to a state, a fifth to a pair: each weight is rounded at its own size."""
+    unary, pairs = np.zeros((2, 4)), np.zeros((1, 4, 4))
+    unary[0, 1], pairs[0, 3, 2] = 1e5, 1e5
+    with config.using(engine=engine):
+        assert abs(tt.ChainModel(unary, pairs).entropy - np.log(5.0)) < 1e-10

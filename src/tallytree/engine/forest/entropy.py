@@ -102,29 +102,32 @@ def _from_expectations(
     # Under the tilt that certified the answer the weights and the table rarely pull against one another.
     problem, _ = tilted(problem, answer.tilts)
     answer = replace(answer, tilts=np.zeros_like(answer.tilts))
-    leaf, leaf_mean = _relative(problem.log_leaf, belief)
+    leaf, leaf_mean, leaf_square = _relative(problem.log_leaf, belief)
     pairs = problem.log_edge.shape[2] * problem.log_edge.shape[3]
     flat = (batch, problem.log_edge.shape[1], pairs)
     wide = np.broadcast_to(problem.log_edge, (batch, *problem.log_edge.shape[1:]))
-    edge, edge_mean = _relative(wide.reshape(flat), answer.log_edges.reshape(flat))
+    edge, edge_mean, edge_square = _relative(wide.reshape(flat), answer.log_edges.reshape(flat))
     tables = problem.full_tables.copy()
     mean = leaf_mean.sum(1) + edge_mean.sum(1)
     size = np.abs(leaf_mean).sum(1) + np.abs(edge_mean).sum(1)
+    square = leaf_square.sum(1) + edge_square.sum(1)
     for start, stop in zip(problem.offset[:-1].tolist(), problem.offset[1:].tolist()):
-        tables[:, start:stop], part = _relative(tables[:, start:stop], log_counts[:, start:stop])
-        mean, size = mean + part, size + np.abs(part)
+        tables[:, start:stop], part, more = _relative(tables[:, start:stop], log_counts[:, start:stop])
+        mean, size, square = mean + part, size + np.abs(part), square + more
     # Log Z of the relative tables is found anew: a difference would have lost its digits.
     shifted = replace(problem, log_leaf=leaf, log_edge=edge.reshape(wide.shape), tables=tables)
     found = np.asarray(np.maximum(infer(shifted, answer).log_mean - mean, 0.0))
-    return found, (answer.bound + 8 * UNIT_ROUNDOFF) * (1.0 + size)
+    # Messages are certified; a probability also has the rounding of the weights that it was summed from.
+    return found, answer.bound * (1.0 + size) + 8 * UNIT_ROUNDOFF * (1.0 + size + square)
 
 
-def _relative(log_weights: Float64, log_probs: Float64) -> tuple[Float64, Float64]:
-    """Tables (..., n) relative to their most probable entry, and their means (...)."""
+def _relative(log_weights: Float64, log_probs: Float64) -> tuple[Float64, Float64, Float64]:
+    """Tables (..., n) relative to their most probable entry, the means (...) of these, and of their squares."""
     if log_weights.shape[-1] == 0:
-        return log_weights, np.zeros(log_weights.shape[:-1])
+        return log_weights, *2 * (np.zeros(log_weights.shape[:-1]),)
     place = log_probs.argmax(axis=-1)[..., None]
     out = log_weights - np.take_along_axis(log_weights, place, -1)
     probs = np.exp(log_probs)
-    terms = np.where((probs > 0.0) & (out > -math.inf), probs * np.where(out == -math.inf, 0.0, out), 0.0)
-    return out, np.asarray(terms.sum(axis=-1))
+    finite = np.where(out == -math.inf, 0.0, out)
+    terms = probs * finite
+    return out, terms.sum(axis=-1), (terms * finite).sum(axis=-1)
