@@ -150,7 +150,7 @@ def without_common(
     variables, which are not `free`, move the count by a constant, but not with the others.
     """
     n_sets, free = len(offset) - 1, free & (top >= 0)
-    if not n_sets:
+    if not n_sets or not len(v):
         return v, h
     spread = np.where(free, spread, 0.0)
 

@@ -223,11 +223,7 @@ class Components:
 
     flat: tuple[FlatBucket, ...]
     nested: NestedPart | None
-
-    @property
-    def whole(self) -> bool:
-        """Whether there is nothing but one set that holds all variables."""
-        return len(self.flat) == 1 and self.flat[0].whole
+    whole: bool  # there is nothing but one set that holds all variables
 
 
 def split(family: NestedFamily, program: Callable[[], TreeProgram]) -> Components:
@@ -242,7 +238,8 @@ def split(family: NestedFamily, program: Callable[[], TreeProgram]) -> Component
         whole = len(sets) == 1 and n == family.n_variables
         buckets.append(FlatBucket(family, sets, n, whole))
     nested = top & has_child
-    return Components(tuple(buckets), _nested_part(family, program(), nested) if nested.any() else None)
+    part = _nested_part(family, program(), nested) if nested.any() else None
+    return Components(tuple(buckets), part, len(buckets) == 1 and buckets[0].whole)
 
 
 def _nested_part(family: NestedFamily, program: TreeProgram, roots: NDArray[np.bool_]) -> NestedPart:
