@@ -407,15 +407,15 @@ def chain(steps: Any, sequences: int = 1) -> Callable[[Case], Subject]:
     def labels(case: Case) -> Subject:
         _in_numpy(case)
         weights, length = np.asarray(steps), case.n // sequences
-        potential, rest = case.potential(length - length // 4), [np.zeros(length)] * (len(steps) - 2)
         lengths = None if sequences == 1 else length - np.arange(sequences) % (length // 4)
+        potential, rest = case.potential(length), [np.zeros(length)] * (len(steps) - 2)
+        if lengths is not None and isinstance(potential, tt.Potential):  # one that the shortest can have, too
+            potential = case.potential(length - length // 4)
 
         def make(x: Array) -> Any:
             each = [np.stack([np.zeros(length), row, *rest], -1) for row in x.reshape(sequences, length)]
             unary = each[0] if sequences == 1 else np.stack(each)
-            return tt.ChainModel(
-                unary, weights, case.potential(length) if lengths is None else potential, lengths=lengths
-            )
+            return tt.ChainModel(unary, weights, potential, lengths=lengths)
 
         return Subject(make, case.logits[: length * sequences])
 

@@ -16,7 +16,7 @@ TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds; bounds are fa
 
 # Seconds per pair of counts, measured: one exponent per entry, logarithms with derivatives, walks over decisions,
 # messages of samplers, and logarithms of weighted sums
-WIDE, TANGENT, WALK, DRAWN, SUMMED = 1e-9, 1.5e-8, 2e-7, 1.2e-9, 9e-8
+WIDE, TANGENT, WALK, DRAWN, SUMMED = 1e-9, 1.5e-8, 2e-7, 1.2e-9, 2e-8
 _LONG = 3.0  # seconds that are announced
 
 
