@@ -55,7 +55,7 @@ WRONG = {
     "words for a count": (lambda: COUNT.log_prob("a"), "`value` must be a tensor"),
     "a count that is NaN": (lambda: COUNT.cdf(torch.tensor(math.nan)), "NaN"),
     "a number of counts": (lambda: COUNT.sample(3), r"such as \(5,\)"),
-    "both parameters": (lambda: ttt.PoissonBinomial(X, X), "give one"),
+    "both parameters": (lambda: ttt.PoissonBinomial(X, X), "[Gg]ive exactly one"),
     "k is a word": (lambda: ttt.KSubset("a"), "`k`"),
     "k is negative": (lambda: ttt.KSubset(-1), "`k`"),
     "k is half": (lambda: ttt.KSubset(torch.tensor([0.5])), "integer"),
