@@ -23,12 +23,6 @@ struct Term {
 };
 
 static inline int states_of(int kind, int K) { return kind == kScalar ? 1 : kind == kVector ? K : K * K; }
-static inline int first_kind(int op, int kind) {
-  if (op == kThrough || op == kSum) return kVector;
-  if (op == kTurn || op == kTable) return kind;
-  if (op == kJoin) return kScalar;
-  return op == kClose || op == kCompress || op == kScalePath ? kMatrix : kVector;
-}
 
 // The terms of a product; returns their number, at most K^3.
 static inline int list_terms(int op, int K, Term* out) {

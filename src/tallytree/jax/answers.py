@@ -12,13 +12,13 @@ from jax import lax
 from .. import checks
 from ..structure.nested.count_tree import CountTree
 from .arguments import Problem, read, refuse_impossible
-from .arrays import in_own_floats, is_concrete
+from .arrays import in_floats, is_concrete
 from .ladder import log_leaves, log_weight_of_leaves
 from .solver import Posterior, compiled
 from .solver import posterior_logits as posterior_log_odds
 
 
-@in_own_floats
+@in_floats
 def log_partition(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
     """Logarithm of Z, the sum of ``exp(sum_d logits_d y_d) prod_k f_k(count of k)`` over all y, (...,).
 
@@ -65,7 +65,7 @@ def log_partition(logits: Any, groups: Any = None, tables: Any = None, *, mask: 
     return problem.shaped(log_partition_rows(problem))
 
 
-@in_own_floats
+@in_floats
 def marginals(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
     """P(y_d = 1), (..., D); arguments as in :func:`log_partition`.
 
@@ -108,7 +108,7 @@ def marginals(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any 
     return problem.shaped(lax.slice_in_dim(ask(_marginals, problem), 0, problem.n_variables, axis=1))
 
 
-@in_own_floats
+@in_floats
 def posterior_logits(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
     """Log-odds of the marginals, (..., D), accurate where those round to 0 or 1; arguments as in :func:`log_partition`.
 
@@ -147,7 +147,7 @@ def posterior_logits(logits: Any, groups: Any = None, tables: Any = None, *, mas
     return problem.shaped(lax.slice_in_dim(ask(_posterior_logits, problem), 0, problem.n_variables, axis=1))
 
 
-@in_own_floats
+@in_floats
 def count_log_probs(
     logits: Any, groups: Any = None, group: int | None = None, tables: Any = None, *, mask: Any = None
 ) -> Any:
@@ -206,7 +206,7 @@ def count_log_probs(
     return problem.shaped(_count_log_probs(problem, whole))
 
 
-@in_own_floats
+@in_floats
 def entropy(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
     """Shannon entropy of the model in nats, (...,); differentiable.
 
@@ -263,7 +263,7 @@ def divergence(p: Problem, q: Problem) -> Any:
     return p.shaped((own[1] - other[1]) + ((log_z[1] - other[0]) - (log_z[0] - own[0])))
 
 
-@in_own_floats
+@in_floats
 def error_bound(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
     """Bound on the error of ``posterior_logits`` before it is rounded to the dtype of the answers, (...,).
 

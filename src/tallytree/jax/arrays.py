@@ -156,9 +156,6 @@ def in_floats(function: Callable[..., Any], *, wide: bool | None = None) -> Call
     return run
 
 
-in_own_floats = in_floats
-
-
 def working_dtype() -> Any:
     """The dtype of all arithmetic here."""
     return jnp.float32 if narrow() else jnp.float64

@@ -23,13 +23,13 @@ from . import flat, tree
 from .answers import require_possible
 from .arguments import Problem, read
 from .arithmetic import LOGARITHMS, MAXIMUM, log_convolve, max_convolve
-from .arrays import in_own_floats
+from .arrays import in_floats
 from .ladder import log_leaves
 from .solver import Structure, compiled
 from .tree import Messages
 
 
-@in_own_floats
+@in_floats
 def sample(
     key: Any,
     logits: Any,
@@ -87,7 +87,7 @@ def sample(
     return states.reshape(*shape, *problem.batch_shape, problem.n_variables).astype(problem.dtype)
 
 
-@in_own_floats
+@in_floats
 def mode(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
     """A most probable configuration of every model, (..., D), zeros and ones in the dtype of ``logits``.
 

@@ -19,7 +19,7 @@ from ..errors import ParameterError
 from ..models.poisson_binomial import WeightedEvents
 from . import answers
 from .arguments import read
-from .arrays import in_own_floats, is_concrete
+from .arrays import in_floats, is_concrete
 from .ladder import all_of
 
 
@@ -94,7 +94,7 @@ def _undecided_log_prob(probs: Any, count: Any) -> Any:
 
 
 @_undecided_log_prob.defjvp
-@in_own_floats
+@in_floats
 def _undecided_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     """With m = log P_i(k - 1) / P_i(k), P_i the law without variable i: d log P(k) / dp_i = (e^m - 1) / (q + p e^m).
 

@@ -29,8 +29,8 @@ from ..structure.bags import read_bags
 from .answers import event_log_prob, one_count
 from .arrays import (
     holds,
+    in_floats,
     in_floats_of_jax,
-    in_own_floats,
     is_concrete,
     numbers,
     require,
@@ -293,7 +293,7 @@ def _loss(
     return _reduced(losses, rows, (sizes, array, *marked), reduction, array.size if bags is None else n_bags)
 
 
-@in_own_floats
+@in_floats
 def _reduced(
     losses: Callable[..., Any], rows: Any, known: tuple[Any, ...], reduction: str, n_bags: int
 ) -> Any:

@@ -14,7 +14,7 @@ from ...errors import ParameterError
 from ...structure.nested.count_tree import CountTree
 from .. import answers, draws
 from ..arguments import masked, read, refuse_impossible
-from ..arrays import in_floats_of_jax, in_own_floats, working_dtype, zeros_and_ones
+from ..arrays import in_floats, in_floats_of_jax, working_dtype, zeros_and_ones
 from ..potentials import exactly
 
 LOG_ODDS = constraints.independent(constraints.interval(-jnp.inf, jnp.inf), 1)  # anything but NaN
@@ -291,7 +291,7 @@ class CountDistribution(OfCounts):
         return _log_prob(self.tree, self.logits, self.tables, value)
 
 
-@in_own_floats
+@in_floats
 def _read(logits: Any, groups: Any, tables: Any) -> tuple[CountTree, list[Any], tuple[int, ...]]:
     """The tree, the tables of its groups in the dtype of answers, and the batch shape."""
     problem = read(logits, groups, tables)
@@ -302,7 +302,7 @@ def _read(logits: Any, groups: Any, tables: Any) -> tuple[CountTree, list[Any], 
     )
 
 
-@in_own_floats
+@in_floats
 def _log_prob(tree: CountTree, logits: Any, tables: Any, value: Any) -> Any:
     """Log-probability of configurations; the two large numbers are subtracted in 64 bits."""
     on, others = zeros_and_ones("value", value)
@@ -334,7 +334,7 @@ def _log_weight(tree: CountTree, logits: Any, tables: Any, on: Any) -> Any:
 
 
 @kl_divergence.register(CountDistribution, CountDistribution)  # type: ignore[untyped-decorator]
-@in_own_floats
+@in_floats
 def _divergence(p: CountDistribution, q: CountDistribution) -> Any:
     """KL(p || q), on the groups of both."""
     checks.comparable("variables", p.event_shape[0], q.event_shape[0])

@@ -14,7 +14,7 @@ from ...checks.sums import grid_step, refuse_whole_law
 from ...models.poisson_binomial import WeightedEvents
 from .. import draws, laws
 from ..arguments import masked, read
-from ..arrays import in_floats_of_jax, in_own_floats, is_concrete, numbers, require, working_dtype
+from ..arrays import in_floats, in_floats_of_jax, is_concrete, numbers, require, working_dtype
 from .binary import LOG_ODDS, OfCounts
 
 _PROBABILITIES = constraints.independent(constraints.unit_interval, 1)
@@ -74,7 +74,7 @@ class PoissonBinomial(OfCounts):
         if probs is None:
             self._logits = in_floats_of_jax("logits", logits, axis="variables")
             if is_concrete(self._logits):
-                in_own_floats(read)(self._logits)
+                in_floats(read)(self._logits)
         else:
             self._probs = in_floats_of_jax("probs", probs, axis="variables")
             require("probs", self._probs, (self._probs >= 0) & (self._probs <= 1), "lie in [0, 1]")
@@ -152,7 +152,7 @@ class PoissonBinomial(OfCounts):
     def _given(self) -> Any:
         return self._logits if self._probs is None else self._probs
 
-    @in_own_floats
+    @in_floats
     def _ask(self, question: Any, *more: Any) -> Any:
         """The answer in the dtype of what was given to a question about log-odds and probabilities in 64 bits."""
         return question(*_wide(self), *more).astype(self._given.dtype)
@@ -395,7 +395,7 @@ def _wide(law: PoissonBinomial) -> tuple[Any, Any]:
     return (given, None) if law._probs is None else (laws.log_odds(given), given)
 
 
-@in_own_floats
+@in_floats
 def _drawn(law: PoissonBinomial, key: Any, shape: tuple[int, ...]) -> Any:
     logits, probs = _wide(law)
     p = jax.nn.sigmoid(logits) if probs is None else probs
@@ -406,7 +406,7 @@ def _drawn(law: PoissonBinomial, key: Any, shape: tuple[int, ...]) -> Any:
 
 
 @kl_divergence.register(PoissonBinomial, PoissonBinomial)  # type: ignore[untyped-decorator]
-@in_own_floats
+@in_floats
 def _divergence(p: PoissonBinomial, q: PoissonBinomial) -> Any:
     """KL(p || q) = sum_c P(c) (log P(c) - log Q(c)); infinite if q excludes a count that p allows."""
     checks.comparable("trials", p.total_count, q.total_count)
