@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 import tallytree as tt
-from oracle_nested import Wide, normal, wide_exp, wide_log
+from oracle_nested import NIL, Wide, normal, wide_exp, wide_log
 from tallytree import config
 
 from .compare import Report, close, close_log_partition
@@ -24,6 +24,9 @@ SMALLEST, LARGEST, ARRAY_LARGEST = 1000, 10_000, 1500
 CHOSEN = 4
 FAINT = -200  # power of two below which nothing is seen beside 1
 POWERS = np.ldexp(np.longdouble(1), np.arange(FAINT, 1))
+# What two terms are multiplied with whose exponents differ by FAINT to -FAINT, so that the larger one stays as it is.
+OF_ADDED = np.concatenate([POWERS, np.ones(-FAINT, np.longdouble)])
+OF_PRESENT = OF_ADDED[::-1].copy()
 AT_ONCE = 64  # additions after which mantissas are between 1/2 and 1 again
 SHARE, OF_ANSWER = 1e-10, 1e-9  # errors of covariances: of what could be there, and of the answer
 
@@ -38,15 +41,26 @@ class CliffCase:
     @cached_property
     def rest(self) -> Wide:
         """Elementary symmetric polynomials of the weights that are not chosen."""
-        law = wide_exp([0.0])
-        for k, i in enumerate(np.delete(np.arange(len(self.logits)), self.chosen).tolist(), 1):
-            law = added(law, self.weights[i])
-            law = law if k % AT_ONCE else normal(*law)
-        return normal(*law)
+        weights = wide_exp(np.delete(self.logits, self.chosen))
+        length = len(weights.mantissa) + 1
+        mantissa, exponent = np.zeros(length, np.longdouble), np.full(length, NIL)
+        mantissa[0], exponent[0] = 1.0, 0
+        for k, (weight, shift) in enumerate(zip(*weights), 1):
+            before, here = slice(0, k), slice(1, k + 1)
+            added = exponent[before] + shift
+            place = added - exponent[here] - FAINT
+            terms = mantissa[before] * OF_ADDED.take(place, mode="clip")
+            terms *= weight
+            mantissa[here] *= OF_PRESENT.take(place, mode="clip")
+            mantissa[here] += terms
+            np.maximum(exponent[here], added, out=exponent[here])
+            if k % AT_ONCE == 0:
+                mantissa, exponent = normal(mantissa, exponent)
+        return normal(mantissa, exponent)
 
     @cached_property
-    def weights(self) -> list[Wide]:
-        return [wide_exp([x]) for x in self.logits.tolist()]
+    def weights(self) -> dict[int, Wide]:
+        return {i: wide_exp([self.logits[i]]) for i in self.chosen}
 
     def law(self, on: tuple[int, ...], off: tuple[int, ...]) -> tuple[Wide, np.longdouble]:
         """Weight of configurations with these variables on and off, and the mean of their count."""
