@@ -123,6 +123,28 @@ def test_chains_that_cannot_reach_everything_warn():
         gap.sample(1, rng=0, burn_in=0, chains=2)  # whole rows pass from 0 to 3
 
 
+@pytest.mark.filterwarnings("ignore::tallytree.assignment.ErgodicityWarning")
+@pytest.mark.parametrize("columns", [tt.at_most(2), tt.one_of([0, 3])])
+def test_a_start_between_gaps_needs_no_integers(columns, monkeypatch):
+    """Deciding cells one by one runs into a dead end here, and integers took 42 s for 300 rows."""
+    from scipy import optimize
+
+    whole = []
+    solver = optimize.milp
+
+    def watched(*arguments, integrality, **options):
+        whole.append(np.any(integrality))
+        return solver(*arguments, integrality=integrality, **options)
+
+    monkeypatch.setattr(optimize, "milp", watched)
+    theta = np.random.default_rng(0).normal(size=(60, 60))
+    drawn = tt.assignment(theta, rows=tt.one_of([0, 3]), columns=columns).sample(1, rng=0, burn_in=2)[0]
+    assert np.isin(drawn.sum(1), (0, 3)).all()
+    assert np.isin(drawn.sum(0), (0, 1, 2) if columns == tt.at_most(2) else (0, 3)).all()
+    assert whole
+    assert not any(whole)
+
+
 def test_narrow_matrices_are_drawn_exactly_and_say_so():
     """Both counts have gaps, so that no chain connects all assignments; draws meet every one of them."""
     problem = tt.assignment(np.zeros((6, 6)), rows=tt.one_of([0, 3]), columns=tt.one_of([0, 3]))

@@ -10,6 +10,7 @@ All moves draw from an exact conditional distribution (Gibbs), so none is ever r
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections.abc import Iterator
@@ -19,10 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
-from ..arrays import Bools, Float64
+from ..arrays import Bools, Float64, Ints
 from ..engine import native
 from ..engine.problem import Problem
 from ..engine.sample.sampler import Sampler
+from ..errors import InfeasibleError
+from ..loopy.dual import best_configuration, is_concave, one_by_one
+from ..loopy.factor_graph import FactorGraph
 from ..loopy.messages import count_sums
 from ..structure.nested.count_tree import CountTree
 
@@ -138,6 +142,54 @@ def trades(grid: Grid, y: Bools, rng: np.random.Generator) -> None:
     )
     y[:, a] = taken
     y[:, b] = np.where(swap, ~taken, yb)
+
+
+def counts_of(graph: FactorGraph) -> tuple[list[NDArray[np.intp]], list[Float64]]:
+    """The variables of every count factor, and its log-table."""
+    members = [graph.members(i) for i in range(graph.n_groups)]
+    return members, [table for table in graph.tables if table is not None]
+
+
+def possible(graph: FactorGraph) -> Bools:
+    """Free cells that a chain can start from, where potentials have gaps: decided one by one, or by linear programs.
+
+    A program without the gaps finds counts; rows, then columns, move from gaps to the next allowed counts, as many of
+    them up as keep the total. Where no cells have these counts, a mixed-integer program decides.
+    """
+    quick = one_by_one(graph, np.asarray(expit(graph.logits)))
+    if graph.log_weight(quick) > -math.inf:
+        return quick
+    members, tables = counts_of(graph)
+    told = [table if is_concave(table) else _without_gaps(table) for table in tables]
+    in_rows = np.cumsum([len(at) for at in members]) <= graph.n_variables
+    with contextlib.suppress(InfeasibleError):
+        for side in (np.flatnonzero(in_rows), np.flatnonzero(~in_rows)):
+            if any(told[i] is not tables[i] for i in side):
+                cells = best_configuration(graph.logits, members, told)
+                counts = np.array([cells[members[i]].sum() for i in side])
+                for i, count in zip(side, _beside_gaps(counts, [tables[i] for i in side])):
+                    told[i] = np.where(np.arange(len(tables[i])) == count, 0.0, -math.inf)
+        return best_configuration(graph.logits, members, told)
+    return best_configuration(graph.logits, members, tables, any_will_do=True)
+
+
+def _without_gaps(table: Float64) -> Float64:
+    """Zero from the lowest to the highest allowed count."""
+    allowed, count = np.flatnonzero(table > -math.inf), np.arange(len(table))
+    return np.where((count >= allowed[0]) & (count <= allowed[-1]), 0.0, -math.inf)
+
+
+def _beside_gaps(counts: Ints, tables: list[Float64]) -> Ints:
+    """Allowed counts next to these, the nearest to the upper ones moved up, with a sum that is not larger."""
+    allowed = [np.flatnonzero(table > -math.inf) for table in tables]
+    low = np.array([a[a <= c].max() for a, c in zip(allowed, counts)])
+    high = np.array([a[a >= c].min() for a, c in zip(allowed, counts)])
+    left = (counts - low).sum()
+    for i in np.argsort(high - counts, kind="stable"):
+        if 0 < high[i] - low[i] <= left:
+            left -= high[i] - low[i]
+            low[i] = high[i]
+    return low
 
 
 def sweep(grid: Grid, y: Bools, rng: np.random.Generator, marginals: Float64 | None = None) -> None:

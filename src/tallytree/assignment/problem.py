@@ -16,7 +16,7 @@ from .._progress import Progress, Report, stoppable
 from ..arrays import Bools, Float64, Size, States, frozen
 from ..errors import ParameterError
 from ..loopy import ExactResult, LoopyResult, dual_decomposition, holder_bound, loopy_bp
-from ..loopy.dual import best_configuration, is_concave, one_by_one
+from ..loopy.dual import best_configuration, is_concave
 from ..loopy.factor_graph import FactorGraph
 from ..memo import cached
 from ..models.base import Value
@@ -689,23 +689,16 @@ class Assignment(Value):
 
     @cached
     def _best_cells(self) -> Bools:
-        return self._best_of_graph()
-
-    def _best_of_graph(self, *, any_will_do: bool = False) -> Bools:
-        members = [self.graph.members(i) for i in range(self.graph.n_groups)]
-        tables = [table for table in self.graph.tables if table is not None]
-        found = best_configuration(self.graph.logits, members, tables, any_will_do=any_will_do)
+        graph = self.graph
+        found = best_configuration(graph.logits, *gibbs.counts_of(graph))
         return np.asarray(self._scatter(found, True, False))
 
     @cached
     def _start_cells(self) -> Bools:
         """A possible assignment: the best one where that is a linear program, else any."""
-        if all(is_concave(table) for table in self.graph.tables if table is not None):
+        if all(is_concave(table) for table in gibbs.counts_of(self.graph)[1]):
             return self._best_cells
-        quick = one_by_one(self.graph, np.asarray(expit(self.graph.logits)))
-        if self.graph.log_weight(quick) > -math.inf:
-            return np.asarray(self._scatter(quick, True, False))
-        return self._best_of_graph(any_will_do=True)
+        return np.asarray(self._scatter(gibbs.possible(self.graph), True, False))
 
     def _scatter(self, free: Any, on: Any, off: Any) -> Any:
         """Values of all allowed cells from those of the free ones and of the decided ones."""
