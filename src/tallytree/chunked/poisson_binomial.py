@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -410,14 +411,13 @@ class ChunkedPoissonBinomial(Caching):
         low, high = self._range
         if level in (0.0, 1.0):
             return low - 1 if level == 0.0 else high
-        while low < high:
-            middle = (low + high) // 2
+
+        def reached(k: int) -> bool:
             if level < 0.5:
-                reached = self.cdf(middle) >= least_reached(level, self.n)
-            else:
-                reached = self.sf(middle) <= most_left(1.0 - level, self.n)
-            low, high = (low, middle) if reached else (middle + 1, high)
-        return low
+                return bool(self.cdf(k) >= least_reached(level, self.n))
+            return bool(self.sf(k) <= most_left(1.0 - level, self.n))
+
+        return low + bisect_left(range(low, high), True, key=reached)
 
     @answer
     def _likely(self) -> Law:

@@ -168,7 +168,6 @@ class ConditionalPoissonBinomial(LawOf, TailRisk):
     def _log_posterior(self) -> Float64:
         """Log-probabilities of the outcomes of every event, (B, n, O)."""
         found = expectation(self._of._events, self._weight, outcomes=True).log_outcomes
-        assert found is not None
         owner = self._of._cells[3]
         return np.stack([log_sum(found[..., owner == o]) for o in range(int(owner.max()) + 1)], axis=-1)
 

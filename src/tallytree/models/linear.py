@@ -261,8 +261,6 @@ class LinearModel(ArgumentModel):
             low, high = ((base + end.log_mean).reshape(self.batch_shape)[()] for end in (least, most))
             return low, high
         # P(y = 1) = a / (a + b), the parts of E[f] with y = 1 and y = 0
-        assert least.log_outcomes is not None
-        assert most.log_outcomes is not None
         low_0, low_1 = np.moveaxis(least.log_mean[:, None, None] + least.log_outcomes, -1, 0)
         high_0, high_1 = np.moveaxis(most.log_mean[:, None, None] + most.log_outcomes, -1, 0)
         with np.errstate(invalid="ignore"):
@@ -366,7 +364,6 @@ class LinearModel(ArgumentModel):
         """(B, D)."""
         self._log_mean  # noqa: B018 - raises for an impossible model
         log_p = expectation(self._events, self._weight, outcomes=True).log_outcomes
-        assert log_p is not None
         with np.errstate(invalid="ignore"):
             odds = log_p[..., 1] - log_p[..., 0]
         return np.where(np.isinf(self._nu) | (self._units == 0), self._nu, odds)
@@ -607,7 +604,6 @@ class _Total(LawOf, BoundedRisk):
         of = self._of
         most = np.full(len(cells), of._events.most)
         tail = expectation(of._events, Weight(cells, most, log_edge, of._log_f), outcomes=True).log_outcomes
-        assert tail is not None
         return np.asarray(np.exp(tail[..., 1]) * (of._units * of.step))
 
     @cached

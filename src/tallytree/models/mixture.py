@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -385,15 +386,13 @@ class SumMixture(LawOf, BoundedRisk):
     def _cell_of_tail(self, row: int, level: float, upper: bool) -> int:
         """By bisection on the tail of the mixture, between the quantiles of the scenarios."""
         each = [law.quantile(level, upper) for law, p in zip(self._of._laws, self._share) if p > 0.0]  # type: ignore[union-attr]
-        low, high = int(min(each)) - 1, int(max(each))
-        while high - low > 1:
-            middle = (low + high) // 2
-            if upper:
-                reached = math.exp(self._mixed("above", middle)) <= level * (1.0 + CERTIFIED)
-            else:
-                reached = math.exp(self._mixed("below", middle)) >= level * (1.0 - CERTIFIED)
-            low, high = (low, middle) if reached else (middle, high)
-        return high
+
+        def reached(k: int) -> bool:
+            tail = math.exp(self._mixed("above" if upper else "below", k))
+            return tail <= level * (1.0 + CERTIFIED) if upper else tail >= level * (1.0 - CERTIFIED)
+
+        low, high = int(min(each)), int(max(each))
+        return low + bisect_left(range(low, high), True, key=reached)
 
     def _draw(self, shape: tuple[int, ...], uniform: Any) -> Any:
         if not self._is_long:

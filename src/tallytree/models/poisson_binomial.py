@@ -522,8 +522,7 @@ class PoissonBinomial(BoundedRisk):
     def _expected_values(self, f: Weight, shares: bool) -> tuple[Float64, Float64]:
         """Log E[f] and E[value of event i | f] for any f; without `shares` the second is empty."""
         found = expectation(self._events, f, outcomes=shares)
-        log_outcomes = found.log_outcomes
-        return found.log_mean, np.zeros(0) if log_outcomes is None else self._value_means(log_outcomes)
+        return found.log_mean, self._value_means(found.log_outcomes) if shares else np.zeros(0)
 
     def _value_means(self, log_outcomes: Float64) -> Float64:
         """Mean value of every event (B, n), from log-probabilities of its outcomes."""
@@ -690,7 +689,6 @@ class WeightedEvents:
         """Log E[f(X)] (B,) and its gradients (B, n), as `log_probs`."""
         law = self.law(rows)
         found = expectation(law._events, f, outcomes=True)
-        assert found.log_outcomes is not None
         on = np.exp(found.log_outcomes[..., law._cells[3] == 1]).sum(axis=-1)
         possible = (found.log_mean > -np.inf)[:, None] & np.isfinite(rows)
         slope = np.where(possible, on - law.probs, 0.0)

@@ -7,6 +7,7 @@ concave that is a search by halves, and where it is convex one of the two ends.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -84,12 +85,12 @@ class Envelope:
 
     def _top(self, window: Callable[[int, int], Float64], low: int, high: int, slope: float) -> int:
         """The first count from which a concave log f rises by less than the slope."""
-        while low < high:
-            middle = (low + high) // 2
-            here, there = window(middle, middle + 1)
-            rises = there > -math.inf and (here == -math.inf or there - here >= slope)
-            low, high = (middle + 1, high) if rises else (low, middle)
-        return low
+
+        def rises(k: int) -> bool:
+            here, there = window(k, k + 1)
+            return bool(there > -math.inf and (here == -math.inf or there - here >= slope))
+
+        return low + bisect_left(range(low, high), True, key=lambda k: not rises(k))
 
     def _table(self, stretch: Stretch) -> Float64:
         length = stretch.last - stretch.first + 1

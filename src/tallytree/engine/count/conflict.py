@@ -9,6 +9,7 @@ does, and so on. Every group found takes O(log n_groups) such questions.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,19 +64,17 @@ class _Supports:
         """A smallest selection of these groups that is impossible, or None; `fixed`: infinite logits count too."""
         found: list[int] = []
         candidates = list(groups)
+
+        def contradict(number: int) -> bool:
+            return not self._possible(found + candidates[:number], fixed)
+
         if self._possible(candidates, fixed):
             return None
         while self._possible(found, fixed):
-            # The first `high` of them are impossible together with those found.
-            low, high = 0, len(candidates)
-            while high - low > 1:
-                middle = (low + high) // 2
-                if self._possible(found + candidates[:middle], fixed):
-                    low = middle
-                else:
-                    high = middle
-            found.append(candidates[high - 1])
-            candidates = candidates[: high - 1]
+            # The first `number` of them are impossible together with those found.
+            number = 1 + bisect_left(range(1, len(candidates)), True, key=contradict)
+            found.append(candidates[number - 1])
+            candidates = candidates[: number - 1]
         return sorted(found)
 
     def _possible(self, groups: Sequence[int], fixed: bool) -> bool:

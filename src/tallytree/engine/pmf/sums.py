@@ -20,6 +20,7 @@ probability below 1e-12, and the outcomes span further powers of the expected nu
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import reduce
@@ -89,10 +90,10 @@ def weight_of_table(log_f: Float64) -> Weight:
 
 
 class Expectation(NamedTuple):
-    """Log E[f] (B,), and the log-probabilities (B, n, O) of all outcomes given f."""
+    """Log E[f] (B,), and the log-probabilities (B, n, O) of all outcomes given f, empty if not asked for."""
 
     log_mean: Float64
-    log_outcomes: Float64 | None
+    log_outcomes: Float64 = np.zeros(0)
 
 
 def expectation(events: Events, f: Weight, *, outcomes: bool) -> Expectation:
@@ -105,12 +106,11 @@ def expectation(events: Events, f: Weight, *, outcomes: bool) -> Expectation:
     """
     batch, n, width = events.log_p.shape
     log_mean = np.full(batch, -math.inf)
-    found = np.full((batch, n, width), -math.inf) if outcomes else None
+    found = np.full((batch, n, width) if outcomes else 0, -math.inf)
 
     def put(rows: Any, answer: Expectation) -> None:
         log_mean[rows] = answer.log_mean
-        if found is not None:
-            assert answer.log_outcomes is not None
+        if outcomes:
             found[rows] = answer.log_outcomes
 
     if n and width**n <= FEW and events.most > SHORT:
@@ -135,7 +135,7 @@ def _exact(events: Events, f: Weight, outcomes: bool) -> Expectation:
     log_f = f.at(np.zeros(len(log_p), np.int64), events.most + 1)
     scale = anchor(log_f)
     if not len(events.values):
-        return Expectation(log_f[:, 0], log_p if outcomes else None)
+        return Expectation(log_f[:, 0], log_p)
     least = np.where(log_f > -math.inf, log_f - scale, 0.0).min(axis=1, initial=0.0)
     log_mean, found = np.full(len(log_p), -math.inf), np.full(log_p.shape, -math.inf)
     plain = _in_range(events, least)
@@ -151,7 +151,7 @@ def _exact(events: Events, f: Weight, outcomes: bool) -> Expectation:
             if outcomes:
                 given, _ = tree.outcome_messages(some if with_logs else np.exp(some))
                 found[part] = _normalised(log_p[part] + (given if with_logs else np.log(given)))
-    return Expectation(log_mean, found if outcomes else None)
+    return Expectation(log_mean, found)
 
 
 def _in_range(events: Events, least: Float64 | float = 0.0) -> Bools:
@@ -180,7 +180,7 @@ def _listed(events: Events, f: Weight, outcomes: bool) -> Expectation:
     log_f = np.concatenate([f.at(np.full(len(log_p), k), 1) for k in sums.tolist()], axis=1)
     log_mean = log_sum(log_p + log_f)
     if not outcomes:
-        return Expectation(log_mean, None)
+        return Expectation(log_mean)
     width = events.values.shape[1]
     joint = [
         log_sum(np.where(chosen[:, i] == o, log_p + log_f, -math.inf))
@@ -234,7 +234,7 @@ def _on_windows(events: Events, f: Weight, outcomes: bool) -> tuple[Expectation,
     empty = (f.low > f.high) | ~(log_d > -math.inf).any(axis=1)
     bound = np.where(empty & (f.table is None), 0.0, bound)
     if not outcomes:
-        return Expectation(log_mean, None), most, bound
+        return Expectation(log_mean), most, bound
     message, noise = tree.outcome_messages(d)
     noise = noise + error[:, None] * (f.table is not None) + tree.lost
     message, noise = _with_rest(tilted, message, noise, z, error)
@@ -364,8 +364,8 @@ def _in_pieces(events: Events, f: Weight, outcomes: bool) -> Expectation:
         return _exact(events, f, outcomes)
     log_mean = log_sum(np.stack([a.log_mean for a in done]), axis=0)
     if not outcomes:
-        return Expectation(log_mean, None)
-    parts = [a.log_outcomes + a.log_mean[:, None, None] for a in done if a.log_outcomes is not None]
+        return Expectation(log_mean)
+    parts = [a.log_outcomes + a.log_mean[:, None, None] for a in done]
     joint = reduce(np.logaddexp, parts)
     if (
         joint[events.log_p > -math.inf] + math.log(CERTIFIED) < dropped
@@ -512,15 +512,12 @@ class SumLaw:
         stretch = self._stretch_around(log_level, upper)
         if stretch is None:
             low, high = (int(x[0]) for x in self.events.extremes())
-            low -= 1
-            while high - low > 1:
-                k = (low + high) // 2
-                tail = float(
-                    self.ask("above", np.array([k + 1]))[0] if upper else self.ask("below", np.array([k]))[0]
-                )
-                reached = tail <= log_level + CERTIFIED if upper else tail >= log_level - CERTIFIED
-                low, high = (low, k) if reached else (k, high)
-            return high
+
+            def reached(k: int) -> bool:
+                tail = float(self.ask("above" if upper else "below", np.array([k + upper]))[0])
+                return tail <= log_level + CERTIFIED if upper else tail >= log_level - CERTIFIED
+
+            return low + bisect_left(range(low, high), True, key=reached)
         if upper:  # P(X > k) = P(X >= k + 1)
             past = np.append(stretch.known["above"][0][1:], -math.inf)
             return stretch.first + int(np.searchsorted(-past, -log_level - CERTIFIED))
@@ -631,7 +628,6 @@ def _draw_row(events: Events, f: Weight, count: int, rng: np.random.Generator) -
         log_f = np.concatenate([f.at(np.array([k]), 1)[0] for k in sums.tolist()])
         return np.asarray(chosen[indices_of(log_p[0] + log_f, rng.random(count))])
     posterior = expectation(events, f, outcomes=True).log_outcomes
-    assert posterior is not None
     s = tilt_to(kept, (np.exp(posterior) * events.values).sum(axis=(1, 2)))
     tree = SumTree(kept.tilted(s)[0], WINDOWS)
     _, top, d = _tilted_weight(tree, f, s)

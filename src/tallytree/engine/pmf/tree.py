@@ -59,12 +59,22 @@ class Node:
     degree: Ints  # (R,): the largest value
     peak_error: Float64  # bound on the error of one entry
     bounds: Float64 | None = None  # (B, R, J) log moment generating functions
-    message: Float64 | None = None
-    noise: Float64 | None = None  # (B, R): bound on the error of messages
+    message: Any = None  # downwards (B, R, L), and a bound on its error (B, R)
+    noise: Any = None
 
     @property
     def length(self) -> int:
         return int(self.law.shape[2])
+
+    def part(self, rows: slice) -> Node:
+        """Some of the nodes."""
+        bounds = None if self.bounds is None else self.bounds[:, rows]
+        record = self.start[:, rows], self.error[:, rows], self.rare[:, rows], self.degree[rows]
+        return Node(self.law[:, rows], *record, self.peak_error[:, rows], bounds)
+
+    def sides(self) -> tuple[Node, Node]:
+        """The left and the right ones of pairs."""
+        return self.part(slice(0, None, 2)), self.part(slice(1, None, 2))
 
 
 @dataclass(eq=False)
@@ -189,12 +199,7 @@ class SumTree:
         return self._record(Step(node, leaves=which))
 
     def _part(self, node: Node, rows: slice) -> Node:
-        bounds = None if node.bounds is None else node.bounds[:, rows]
-        out = Node(
-            node.law[:, rows], node.start[:, rows], node.error[:, rows], node.rare[:, rows], node.degree[rows],
-            node.peak_error[:, rows], bounds,
-        )  # fmt: skip
-        return self._record(Step(out, [node], rows=rows))
+        return self._record(Step(node.part(rows), [node], rows=rows))
 
     def _joined(self, nodes: list[Node]) -> Node:
         if len(nodes) == 1:
@@ -203,15 +208,13 @@ class SumTree:
         if any(node.bounds is not None for node in nodes):
             for node in nodes:
                 self._bound(node)
-        laws = [_padded(node.law, length, self._zero) for node in nodes]
-        whole = [
-            np.concatenate([getattr(node, name) for node in nodes], axis=1)
-            for name in ("start", "error", "rare", "peak_error")
+        parts = [
+            (_padded(n.law, length, self._zero), n.start, n.error, n.rare, n.degree[None], n.peak_error)
+            for n in nodes
         ]
+        law, start, error, rare, degree, peak = (np.concatenate(each, axis=1) for each in zip(*parts))
         bounds = np.concatenate([n.bounds for n in nodes], axis=1) if nodes[0].bounds is not None else None
-        degree = np.concatenate([node.degree for node in nodes])
-        out = Node(np.concatenate(laws, axis=1), whole[0], whole[1], whole[2], degree, whole[3], bounds)
-        return self._record(Step(out, nodes))
+        return self._record(Step(Node(law, start, error, rare, degree[0], peak, bounds), nodes))
 
     def _bound(self, node: Node) -> Float64:
         """Log moment generating functions (B, R, J) of short nodes, from their laws."""
@@ -222,28 +225,25 @@ class SumTree:
         return node.bounds
 
     def _merged(self, node: Node) -> Node:
-        degree = node.degree[0::2] + node.degree[1::2]
-        start = node.start[:, 0::2] + node.start[:, 1::2]
-        rare = np.maximum(node.rare[:, 0::2], node.rare[:, 1::2])
-        error = node.error[:, 0::2] + node.error[:, 1::2]
         if self.numbers == WINDOWS and node.length > DIRECT:
-            return self._transformed(node, start, error, rare, degree)
-        a, b = node.law[:, 0::2], node.law[:, 1::2]
-        law = _log_convolved(a, b) if self.numbers == LOGS else _convolved(a, b)
+            return self._transformed(node)
+        a, b = node.sides()
+        degree = a.degree + b.degree
+        law = _log_convolved(a.law, b.law) if self.numbers == LOGS else _convolved(a.law, b.law)
         length = int(degree.max(initial=0)) + 1
         if self._cap is not None:
             length = min(length, self._cap + 1)
-        law = law[..., :length]
-        out = Node(law, start, error, rare, degree, node.peak_error[:, 0::2] + node.peak_error[:, 1::2])
-        if node.bounds is not None:
-            out.bounds = node.bounds[:, 0::2] + node.bounds[:, 1::2]
+        record = a.start + b.start, a.error + b.error, np.maximum(a.rare, b.rare), degree
+        bounds = None if a.bounds is None or b.bounds is None else a.bounds + b.bounds
+        out = Node(law[..., :length], *record, a.peak_error + b.peak_error, bounds)
         return self._record(Step(out, [node]))
 
-    def _transformed(self, node: Node, start: Ints, error: Float64, rare: Float64, degree: Ints) -> Node:
+    def _transformed(self, node: Node) -> Node:
         """Merge by FFT, cyclically: what wraps around comes from outside of the window."""
         bounds = self._bound(node)
         bounds = bounds[:, 0::2] + bounds[:, 1::2]
-        full = 2 * node.length - 1
+        a, b = node.sides()
+        start, rare, full = a.start + b.start, np.maximum(a.rare, b.rare), 2 * node.length - 1
         first, last = self._window(bounds, start, full, rare)
         length = int((last - first).max(initial=0)) + 1
         size = next_fast_len(max(length, node.length), True)
@@ -257,7 +257,7 @@ class SumTree:
         spectra = rfft(rest, size, axis=2)
         law = np.maximum(irfft(spectra[:, 0::2] * spectra[:, 1::2], size, axis=2), 0.0)
         if peaks is not None:
-            peaks.side(0).add_moved(law, node.law[:, 1::2])
+            peaks.side(0).add_moved(law, b.law)
             peaks.side(1).add_moved(law, rest[:, 0::2])
         offset = first - start
         if offset.any():
@@ -265,19 +265,15 @@ class SumTree:
         law = law[..., :length]
         norms, mass = np.sqrt(np.einsum("brl,brl->br", rest, rest)), rest.sum(axis=2)
         noise = np.minimum(norms[:, 0::2] * mass[:, 1::2], norms[:, 1::2] * mass[:, 0::2])
-        noise = _NOISE * _UNIT * math.sqrt(math.log2(size)) * noise
-        lost = self.lost
-        ones = np.sqrt(node.error)
+        noise = _noise_of(size) * noise
         # an error spreads over the other law, or keeps its own largest entry
-        spread = np.minimum(ones[:, 0::2] * top[:, 1::2], node.peak_error[:, 0::2])
-        spread = spread + np.minimum(ones[:, 1::2] * top[:, 0::2], node.peak_error[:, 1::2])
-        peak = spread + noise * min(1.0, _PEAK / math.sqrt(size))
-        out = Node(
-            law, first, error + (noise * math.sqrt(size) + lost) ** 2, rare, degree, peak + lost, bounds
-        )
-        return self._record(
-            Step(out, [node], spectra=spectra if self._keep else None, size=size, peaks=peaks)
-        )
+        spread = np.minimum(np.sqrt(a.error) * top[:, 1::2], a.peak_error)
+        spread = spread + np.minimum(np.sqrt(b.error) * top[:, 0::2], b.peak_error)
+        error = a.error + b.error + (noise * math.sqrt(size) + self.lost) ** 2
+        peak_error = spread + noise * _at_peak(size) + self.lost
+        out = Node(law, first, error, rare, a.degree + b.degree, peak_error, bounds)
+        kept = spectra if self._keep else None
+        return self._record(Step(out, [node], spectra=kept, size=size, peaks=peaks))
 
     def _peaks(self, node: Node, top: Float64) -> Peaks | None:
         size = np.where(top > 0.5, top, 0.0)
@@ -309,8 +305,6 @@ class SumTree:
         self.root.message, self.root.noise = weight[:, None, :], np.zeros((batch, 1))
         for step in reversed(self._steps):
             out = step.out
-            assert out.message is not None
-            assert out.noise is not None
             if step.leaves is not None:
                 values = np.broadcast_to(self.events.values[step.leaves], (batch, len(step.leaves), outcomes))
                 found[:, step.leaves] = np.take_along_axis(out.message, values, axis=2)
@@ -334,23 +328,19 @@ class SumTree:
         if whole.message is None:
             whole.message = np.full(whole.law.shape, self._zero)
             whole.noise = np.zeros(whole.start.shape)
-        assert whole.noise is not None
-        assert out.noise is not None
         whole.message[:, step.rows] = out.message
         whole.noise[:, step.rows] = out.noise
 
     def _to_pairs(self, step: Step) -> None:
         node, out = step.parts[0], step.out
-        assert out.message is not None
-        assert out.noise is not None
-        left, right = node.law[:, 0::2], node.law[:, 1::2]
+        left, right = node.sides()
         message, noise = np.empty(node.law.shape), np.repeat(out.noise, 2, axis=1)
         if step.spectra is None:
             whole = _padded(out.message, 2 * node.length - 1, self._zero)
             correlated = _log_correlated if self.numbers == LOGS else _correlated
-            message[:, 0::2], message[:, 1::2] = correlated(whole, right), correlated(whole, left)
+            message[:, 0::2], message[:, 1::2] = correlated(whole, right.law), correlated(whole, left.law)
         else:
-            offset = out.start - node.start[:, 0::2] - node.start[:, 1::2]
+            offset = out.start - left.start - right.start
             given = out.message
             if offset.any():
                 given = np.zeros((*out.start.shape, step.size))
@@ -359,26 +349,16 @@ class SumTree:
                 )
             spectrum = rfft(given, step.size, axis=2)
             mass = np.ones(node.start.shape) if step.peaks is None else step.peaks.rest.sum(axis=2)
-            for k in (0, 1):
-                other = step.spectra[:, 1 - k :: 2].conj()
-                message[:, k::2] = irfft(spectrum * other, step.size, axis=2)[..., : node.length]
-            np.maximum(message, 0.0, out=message)
-            if step.peaks is not None:
-                given = _padded(given, step.size, 0.0)
-                for k in (0, 1):
-                    message[:, k::2] += step.peaks.side(1 - k).message(given, node.length)
             norm = np.sqrt(np.einsum("brl,brl->br", out.message, out.message))
-            rounding = (
-                _NOISE
-                * _UNIT
-                * math.sqrt(math.log2(step.size))
-                * norm
-                * min(1.0, _PEAK / math.sqrt(step.size))
-            )
-            ones = np.sqrt(node.error) + self.lost
+            rounding = _noise_of(step.size) * norm * _at_peak(step.size)
             top, total = out.message.max(axis=2), out.message.sum(axis=2)
-            for k in (0, 1):
-                theirs = np.minimum(top * ones[:, 1 - k :: 2], total * node.peak_error[:, 1 - k :: 2])
+            for k, other in ((0, right), (1, left)):
+                back = irfft(spectrum * step.spectra[:, 1 - k :: 2].conj(), step.size, axis=2)
+                message[:, k::2] = np.maximum(back[..., : node.length], 0.0)
+                if step.peaks is not None:
+                    cycle = _padded(given, step.size, 0.0)
+                    message[:, k::2] += step.peaks.side(1 - k).message(cycle, node.length)
+                theirs = np.minimum(top * (np.sqrt(other.error) + self.lost), total * other.peak_error)
                 noise[:, k::2] += rounding * mass[:, 1 - k :: 2] + theirs
         node.message, node.noise = message, noise
 
@@ -412,17 +392,16 @@ class SumTree:
         count, batch, pairs = total.shape
         out = np.zeros((count, batch, 2 * pairs), np.int64)
         chunk = max(1, _GROUP // max(1, batch * pairs * node.length))
-        left, right = node.law[:, 0::2], node.law[:, 1::2]
-        first, second = node.start[:, 0::2], node.start[:, 1::2]
+        left, right = node.sides()
         for k in range(0, count, chunk):
             some = total[k : k + chunk]
-            place = (some - first - second)[..., None] - np.arange(node.length)
+            place = (some - left.start - right.start)[..., None] - np.arange(node.length)
             inside = (place >= 0) & (place < node.length)
-            other = np.take_along_axis(right[None], np.where(inside, place, 0), axis=3)
-            weight = left + other if self.numbers == LOGS else left * other
+            other = np.take_along_axis(right.law[None], np.where(inside, place, 0), axis=3)
+            weight = left.law + other if self.numbers == LOGS else left.law * other
             chosen = self._draw_index(np.where(inside, weight, self._zero), rng)
-            out[k : k + chunk, :, 0::2] = first + chosen
-            out[k : k + chunk, :, 1::2] = some - first - chosen
+            out[k : k + chunk, :, 0::2] = left.start + chosen
+            out[k : k + chunk, :, 1::2] = some - left.start - chosen
         return out
 
     def _draw_outcomes(self, leaves: Ints, total: Ints, rng: np.random.Generator) -> Ints:
@@ -439,6 +418,16 @@ class SumTree:
         threshold = rng.random(upto.shape[:-1]) * upto[..., -1]
         last = (upto < upto[..., -1:]).sum(axis=-1)
         return np.asarray(np.minimum((upto <= threshold[..., None]).sum(axis=-1), last))
+
+
+def _noise_of(size: int) -> float:
+    """Error of a transformed product in the Euclidean norm, in units of ``|a|_2 |b|_1``."""
+    return _NOISE * _UNIT * math.sqrt(math.log2(size))
+
+
+def _at_peak(size: int) -> float:
+    """The share of that which one entry can have."""
+    return min(1.0, _PEAK / math.sqrt(size))
 
 
 def _bucket(degree: int) -> int:
