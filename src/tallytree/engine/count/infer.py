@@ -162,7 +162,8 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
     quick: Rung = partial(native.flat, cavities=cavities)
     in_stretches = partial(_one_by_one, partial(_by_stretches, cavities=cavities))
     single = batch == 1 and n > thresholds.SHORT_PASS
-    if single and thresholds.sparse(rows.nu):
+    spread = flat.spread(rows.nu) if single else 0.0
+    if thresholds.SPARSE * n < spread < math.inf:
         usual: list[Rung] = [partial(_one_by_one, _by_core, [quick, partial(in_stretches, [trees])])]
     else:
         lower: Rung = partial(_level_rung, quick)
@@ -170,7 +171,7 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
         side_by_side = batch >= thresholds.SIDE_BY_SIDE and n <= thresholds.SMALL_IN_LANES
         alone = partial(_one_by_one, _by_core, [partial(in_stretches, [trees])])
         usual = [*first, trees if side_by_side else alone]
-    if single and flat.far_apart(rows.nu, rows.tables[0]):
+    if flat.far_apart(spread, rows.tables[0]):
         return [*rungs, partial(in_stretches, usual)]
     return [*rungs, *usual]
 
