@@ -171,7 +171,7 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
         side_by_side = batch >= thresholds.SIDE_BY_SIDE and n <= thresholds.SMALL_IN_LANES
         alone = partial(_one_by_one, _by_core, [partial(in_stretches, [trees])])
         usual = [*first, trees if side_by_side else alone]
-    if flat.far_apart(spread, rows.tables[0]):
+    if single and flat.far_apart(spread, rows.tables[0]):
         return [*rungs, partial(in_stretches, usual)]
     return [*rungs, *usual]
 
