@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 
 import numpy as np
 import pytest
@@ -279,6 +280,24 @@ def test_scratch_folders_are_removed_with_the_last_answer(tmp_path):
     del answers
     gc.collect()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_being_removed_is_not_taken(tmp_path, monkeypatch):
+    """Python may remove the first model in a thread of another library, while the second is made."""
+    chunks, labels = [np.zeros(3), np.zeros(3)], [np.arange(3), np.arange(3)]
+    options = {"groups": labels, "group_potential": tt.exactly(1), "scratch": tmp_path}
+    remove, answers = shutil.rmtree, []
+
+    def slowly(path, **settings):
+        if not answers:
+            answers.append(tt.ChunkedCountModel(chunks, **options).marginals())
+        remove(path, **settings)
+
+    first = tt.ChunkedCountModel(chunks, **options).marginals()
+    monkeypatch.setattr(shutil, "rmtree", slowly)
+    del first
+    gc.collect()
+    np.testing.assert_allclose(whole(answers[0]), np.full(6, 0.5), rtol=1e-12)
 
 
 def test_the_mode_of_groups_is_refused():

@@ -42,11 +42,10 @@ class Scratch:
             self.path = tempfile.mkdtemp(prefix="tallytree-")
         else:
             self.path = str(Path(parent).absolute() / f".tallytree-{name}")
-            if _in_use(self.path):  # another model of the same data has it
+            if not _claimed(self.path):  # another model of the same data has it
                 self.path = tempfile.mkdtemp(prefix=f".tallytree-{name}-", dir=parent)
             os.makedirs(self.path, exist_ok=True)
             Path(self.path, "owner").write_text(str(os.getpid()), "utf-8")
-        _live.add(self.path)
         weakref.finalize(self, _remove, self.path, self._unfinished)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -135,22 +134,23 @@ def digest(key: Any) -> str | None:
         return None
 
 
-_live: set[str] = set()  # folders of this process
+_live: dict[str, object] = {}  # folders of this process that are in use, or being removed by another thread
 
 
-def _in_use(path: str) -> bool:
-    """Whether a model that still exists, here or in another process, has a folder."""
+def _claimed(path: str) -> bool:
+    """Take a folder, unless a model that still exists, here or in another process, has it."""
     try:
         owner = int(Path(path, "owner").read_text("utf-8"))
         if owner != os.getpid():
             os.kill(owner, 0)
-            return True
+            return False
     except (OSError, ValueError):
-        return False
-    return path in _live
+        pass
+    claim = object()
+    return _live.setdefault(path, claim) is claim  # in one step, whatever other threads do
 
 
 def _remove(path: str, unfinished: list[str]) -> None:
-    _live.discard(path)
     if not unfinished or not Path(path).name.startswith("."):
         shutil.rmtree(path, ignore_errors=True)
+    _live.pop(path, None)
