@@ -48,7 +48,10 @@ def methods(cls: type) -> Iterator[tuple[str, Any, bool]]:
         plain = inspect.isfunction(static) or isinstance(static, classmethod | staticmethod)
         target = static.__func__ if isinstance(static, classmethod | staticmethod) else static
         if not plain:
-            target = getattr(static, "fget", None) or getattr(static, "func", None) or static
+            hidden = (
+                getattr(static, where, None) for where in ("fget", "func", "_compute")
+            )  # `cached` computes
+            target = next((function for function in hidden if function), static)
         home = getattr(target, "__module__", None) or ""
         if callable(target) and home.startswith("tallytree"):
             yield name, target, not plain

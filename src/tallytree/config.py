@@ -142,7 +142,7 @@ def using(
 
 
 def limit_threads(threads: SupportsIndex) -> ExitStack:
-    """Use at most this many threads from now on, or within a ``with`` block.
+    """Use at most this many threads, from now on or within a ``with`` block.
 
     The limit holds for the whole process and takes the place of ``TALLYTREE_NUM_THREADS``. Answers do not depend on
     it. Where the system grants fewer threads, fewer are used.
@@ -154,8 +154,9 @@ def limit_threads(threads: SupportsIndex) -> ExitStack:
 
     Returns
     -------
-    ThreadLimit
-        A context manager; leaving it restores the number from before.
+    contextlib.ExitStack
+        A context manager: leaving the ``with`` block restores the limit from before. Outside a ``with`` block the limit
+        stays.
 
     Raises
     ------

@@ -64,7 +64,7 @@ class InfeasibleError(TallyTreeError):
     Attributes
     ----------
     groups : tuple of int
-        Numbers of groups that contradict one another, as few as it takes; empty where they are not known.
+        Numbers of groups that contradict one another, as few as possible; empty if they are not known.
 
     See Also
     --------
@@ -116,7 +116,7 @@ class SourceError(TallyTreeError, ValueError):
 
 
 class OutputError(TallyTreeError, OSError):
-    """An output cannot be written: the disk is full, or what lies there belongs to another run.
+    """An output cannot be written: the disk is full, or the file belongs to another run.
 
     See Also
     --------
@@ -131,10 +131,10 @@ class OutputError(TallyTreeError, OSError):
 
 
 class SlowWarning(UserWarning):
-    """An answer takes a method whose cost grows with the square of the number of variables.
+    """An answer needs a method whose cost grows with the square of the number of variables.
 
-    It is given before the work begins and names its price and what may avoid it; the answer is right. Interrupting
-    (Ctrl-C) ends the work within a second.
+    The answer will be right. The warning is issued before the work begins; it says how long that may take and what may
+    avoid it. Ctrl-C ends the work within a second.
 
     See Also
     --------

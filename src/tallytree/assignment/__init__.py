@@ -37,12 +37,12 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
     Parameters
     ----------
     affinity : (I, J) array_like or sparse matrix
-        Log-odds of the cells; ``-inf`` forbids a cell, ``inf`` forces it. In a sparse matrix only stored entries, zeros
-        among them, are allowed cells. Numbers below -1e12, such as masks of -1e20, are taken for ``-inf``; in tables
-        those that far below the largest entry.
-    rows, columns : potential, array or list
-        Potential of every row and of every column: one for all, or a list with one for each. Arrays hold log-tables,
-        (J + 1,) or (I, J + 1) for rows, (I + 1,) or (J, I + 1) for columns.
+        Log-odds of the cells; ``-inf`` forbids a cell, ``inf`` forces it. In a sparse matrix only stored entries,
+        including stored zeros, are allowed cells. Numbers below -1e12, such as masks of -1e20, are treated as
+        ``-inf``, as are table entries more than 1e12 below the largest.
+    rows, columns : potential, array or list, optional
+        Potential on the count of every row and of every column: one for all, or a list with one for each; default none.
+        Arrays hold log-tables, (J + 1,) or (I, J + 1) for rows, (I + 1,) or (J, I + 1) for columns.
     forbidden : (I, J) array_like of bool, optional
         Cells that must stay empty.
 
@@ -57,7 +57,7 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
     ------
     InfeasibleError
         If no assignment meets the smallest and largest allowed counts; the message names the rows or columns that
-        clash. (Counts with gaps in between, such as "0 or 3", are checked when the best assignment is sought.)
+        clash. Counts with gaps, such as "0 or 3", are only checked when an answer is asked for.
 
     See Also
     --------
@@ -67,10 +67,11 @@ def assignment(affinity: Any, rows: Any = None, columns: Any = None, forbidden: 
 
     Notes
     -----
-    Cost: one maximum flow, none where all rows, all columns and all cells are alike.
+    Cost: one maximum-flow problem, which finds the cells that the counts decide (none if all rows, all columns and all
+    cells are alike).
 
-    Accuracy: decided cells and counts are exact. They are taken out before inference: a constraint that is met
-    with equality would otherwise send messages to infinity.
+    Accuracy: decided cells are exact. They are removed before inference, because a constraint that leaves no choice
+    would drive the messages of belief propagation to infinity.
 
     References
     ----------

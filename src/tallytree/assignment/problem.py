@@ -30,8 +30,8 @@ _NARROW, _FEW_LINES, _FEW_CELLS, _MANY_CELLS = 2**19, 12, 300, 4000
 class Assignment(Value):
     """Binary matrix y with ``p(y) = exp(sum_ij affinity_ij y_ij) prod_i f_i(row count) prod_j g_j(column count) / Z``.
 
-    Made by :func:`tallytree.assignment`, which describes the parameters. The problem is frozen; that it can be
-    met, and what its constraints decide already, is found when it is made.
+    Made by :func:`tallytree.assignment`, which describes the parameters. The problem is frozen. Whether any assignment
+    meets the counts, and which cells the counts decide, is found when it is made.
 
     Parameters
     ----------
@@ -98,7 +98,9 @@ class Assignment(Value):
 
     @cached
     def graph(self) -> FactorGraph:
-        """Factor graph of the free cells: rows first, then columns; log-weights differ by a constant.
+        """Factor graph of the cells that are not decided: first the rows, then the columns.
+
+        Its log-weights differ from those of the assignment by a constant.
 
         See Also
         --------
@@ -147,7 +149,7 @@ class Assignment(Value):
         Raises
         ------
         ParameterError
-            If ``y`` is no matrix of 0 and 1 of this shape.
+            If ``y`` is not a matrix of 0 and 1 of this shape.
 
         See Also
         --------
@@ -166,7 +168,7 @@ class Assignment(Value):
 
     @property
     def width(self) -> int:
-        """States of the widest frontier that exact answers need, their price.
+        """Price of exact answers: the largest number of joint states of counts that must be kept at once.
 
         See Also
         --------
@@ -174,8 +176,10 @@ class Assignment(Value):
 
         Notes
         -----
-        A matrix with few rows is narrow: with ``exactly(k_i)`` in the rows and ``at_most(1)`` in the columns the width
-        is about twice the product of all ``k_i + 1``, however many columns there are; with few columns likewise.
+        Exact answers visit the cells one after the other and keep the counts so far of all rows and columns that are
+        begun. This is cheap for a matrix with few rows: with ``exactly(k_i)`` in the rows and ``at_most(1)`` in the
+        columns the width is about twice the product of all ``k_i + 1``, however many columns there are. The same
+        holds for few columns.
 
         Examples
         --------
@@ -185,12 +189,13 @@ class Assignment(Value):
         return self.graph.width
 
     def exact(self, limit: float | None = None) -> AssignmentExact:
-        """Exact marginals, log Z, draws and the best assignment, along a frontier of counts.
+        """Exact marginals, log Z, samples and the best assignment.
 
         Parameters
         ----------
         limit : float, optional
-            States of the widest frontier at most; default 2^22, which takes seconds and less than a gigabyte.
+            Largest :attr:`width` for which answers are computed; default 2^22, which takes seconds and less than a
+            gigabyte.
 
         Returns
         -------
@@ -200,7 +205,7 @@ class Assignment(Value):
         Raises
         ------
         StructureError
-            If the frontier is wider than the limit; the message names its width.
+            If :attr:`width` is above the limit; the message says how large it is.
         InfeasibleError
             If no assignment meets the counts.
         ParameterError
@@ -223,12 +228,12 @@ class Assignment(Value):
         return self._exact(self.graph.exact(limit))
 
     def infer(self, limit: float | None = None, **options: Any) -> AssignmentExact | AssignmentBeliefs:
-        """Exact answers where they are cheap, belief propagation elsewhere; the result says which.
+        """Exact answers where they are cheap, otherwise belief propagation; ``method`` of the result says which it was.
 
         Parameters
         ----------
         limit : float, optional
-            States of the widest frontier up to which answers are exact; default 2^22.
+            Largest :attr:`width` for which answers are exact; default 2^22.
         **options
             Passed to :func:`~tallytree.loopy_bp` where that is used.
 
@@ -247,7 +252,7 @@ class Assignment(Value):
         Warns
         -----
         UserWarning
-            If belief propagation was used and its beliefs differ from exact ones on pieces of the matrix.
+            If belief propagation was used and its marginals differ from exact ones on parts of the matrix.
 
         See Also
         --------
@@ -286,8 +291,7 @@ class Assignment(Value):
 
         Notes
         -----
-        Cost: O(cells K) per sweep for counts up to K. Accuracy: approximate; the marginals meet the counts in
-        expectation.
+        Cost: O(I J K) per sweep for counts up to K. Accuracy: approximate; expected counts meet the constraints.
 
         Examples
         --------
@@ -429,7 +433,7 @@ class Assignment(Value):
     # -- baselines of the paper, by name
 
     def node_marginals(self) -> Any:
-        """Marginals of the affinities alone, without any count: the paper's "Node Marginals".
+        """Marginals of the affinities alone, without any count: the baseline "Node Marginals" of Tarlow et al. (2012).
 
         Returns
         -------
@@ -450,7 +454,7 @@ class Assignment(Value):
         return self._matrix(np.asarray(expit(self._cells.logits)), 0.0)
 
     def lp_marginals(self) -> Any:
-        """The best assignment taken as marginals of 0 and 1: the paper's "LP".
+        """The best assignment, taken as marginals of 0 and 1: the baseline "LP" of Tarlow et al. (2012).
 
         Returns
         -------
@@ -505,7 +509,9 @@ class Assignment(Value):
         chains: int | None = None,
         progress: bool | Report = False,
     ) -> Any:
-        """Assignments that respect all counts: independent exact draws where :attr:`sampling` says so, else a chain.
+        """Random assignments that respect all counts.
+
+        They are independent and exact if :attr:`sampling` is "exact"; otherwise they come from Markov chains.
 
         Parameters
         ----------
@@ -514,12 +520,13 @@ class Assignment(Value):
         rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Source of randomness.
         burn_in, thin : int
-            Sweeps of a chain before the first and between kept ones. A sweep redraws every row and every column from
-            its exact conditional distribution, then trades between pairs of rows and of columns.
+            Sweeps of a chain before the first kept assignment, and between two kept ones. A sweep redraws every row
+            and every column from its exact conditional distribution, then exchanges cells between pairs of rows and
+            of columns.
         chains : int, optional
-            Chains side by side, from a possible assignment on, also where exact draws are cheap; default min(size, 64).
+            Number of chains, default min(size, 64). Naming it asks for chains also where exact draws are cheap.
         progress : bool or callable
-            Show the sweeps, or a function that is told of them.
+            True shows the sweeps. A function is called after each of them.
 
         Returns
         -------
@@ -539,9 +546,10 @@ class Assignment(Value):
 
         Notes
         -----
-        Cost: exact draws one elimination and O(cells) each; chains O(I J K) per sweep and chain. Accuracy: exact, or
-        chains with the right limit, of which nothing certifies how close they are after ``burn_in`` sweeps; they warn
-        where some assignments cannot be reached. ``problem.exact(limit).sample(size)`` allows wider matrices.
+        Cost: exact draws take one exact inference and O(I J) each; chains O(I J K) per sweep and chain for counts up
+        to K. Accuracy: chains converge to the right distribution, but nothing certifies how close they are after
+        ``burn_in`` sweeps; a warning says if they may not reach every assignment. For exact draws at a higher price
+        than the default use ``problem.exact(limit).sample(size)``.
 
         Examples
         --------
@@ -607,20 +615,21 @@ class Assignment(Value):
     ) -> GibbsMarginals:
         """Marginals by the Markov chain of :meth:`sample`, started from the best assignment.
 
-        Averages the conditional marginals of the rows that it redraws, not states.
+        Instead of states it averages the exact marginals of each row given all others, which has less noise.
 
         Parameters
         ----------
         sweeps : int
-            Length of a chain.
+            Length of a chain, in sweeps over all rows and columns.
         rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Source of randomness.
         burn_in : int
-            Sweeps that are thrown away.
+            Number of first sweeps that are thrown away.
         chains : int
-            How many chains run.
+            Number of independent chains.
         progress : bool or callable
-            Show the sweeps, or a function that is told of them. Ctrl-C ends the run and returns what has been reached.
+            True shows the sweeps. A function is called after each of them. Ctrl-C ends the run; the averages so far are
+            returned.
 
         Returns
         -------

@@ -29,7 +29,7 @@ class AssignmentExact:
     log_partition : float
         Log Z.
     result : ExactResult
-        The same about the free cells alone, with joint answers such as ``pairwise`` and ``count_log_probs``.
+        Answers about the cells that are not decided, with joint ones such as ``pairwise`` and ``count_log_probs``.
     problem : Assignment
         The assignment.
 
@@ -60,7 +60,7 @@ class AssignmentExact:
 
     @property
     def width(self) -> int:
-        """States of the widest frontier.
+        """Price of the answers, see :attr:`Assignment.width`.
 
         See Also
         --------
@@ -106,7 +106,7 @@ class AssignmentExact:
         return self.problem._exact_draws(self.result, size, rng)
 
     def mode(self) -> AssignmentMode:
-        """A most probable assignment, by maxima along the same frontier.
+        """A most probable assignment.
 
         Returns
         -------
@@ -147,9 +147,10 @@ class AssignmentBeliefs:
     bethe_log_partition : float
         Bethe approximation of log Z.
     lower_bound : float
-        The same if it is a lower bound, else ``-inf``; ``result.lower_bound_condition`` says why.
+        The Bethe approximation if it is known to be a lower bound of log Z, else ``-inf``;
+        ``result.lower_bound_condition`` says why.
     result : LoopyResult
-        The run on the free cells; pass it as ``start`` to resume.
+        The run on the cells that are not decided; pass it as ``start`` to continue.
 
     See Also
     --------
@@ -202,13 +203,13 @@ class AssignmentMode:
     Attributes
     ----------
     cells : array or sparse array
-        Zeros and ones.
+        (I, J), True where a cell is on.
     affinity : float
         Sum of the affinities of the cells that are on.
     log_weight : float
-        With the potentials.
+        Sum of the affinities and of the logarithms of the potentials.
     upper_bound : float
-        Of the largest log-weight.
+        No assignment has a larger log-weight.
 
     See Also
     --------
@@ -256,16 +257,14 @@ class AssignmentMode:
 class AssignmentBounds:
     """Bounds of log Z.
 
-    ``lower`` is ``-inf`` where none is known; ``marginals`` are those of the upper bound.
-
     Attributes
     ----------
     lower, upper : float
-        Bounds of log Z; the lower one is -inf where its condition does not hold.
+        Bounds of log Z; the lower one is ``-inf`` if its condition does not hold.
     marginals : array or sparse array
-        Those of the upper bound.
+        Marginals (I, J) that belong to the upper bound.
     why_lower : str
-        What the lower bound rests on, or why there is none.
+        Condition on which the lower bound holds, or why there is none.
 
     See Also
     --------
@@ -314,11 +313,14 @@ class GibbsMarginals:
     Attributes
     ----------
     marginals : (I, J)
+        Estimates of P(y_ij = 1).
     standard_error : (I, J)
-        From the spread between chains, which must be long enough to be independent of their common start. ``inf`` where
-        the chains say nothing about it: a cell that the constraints leave free but that never changed, or one chain.
+        Standard errors, from the spread between chains; the chains must be long enough to forget their common start.
+        ``inf`` if the chains do not tell: for a single chain, and for a cell that could change but never did.
     chains, sweeps : int
+        Number of chains, and of sweeps of each.
     interrupted : bool
+        Whether the run was stopped by Ctrl-C.
 
     See Also
     --------

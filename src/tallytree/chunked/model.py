@@ -31,8 +31,8 @@ class ChunkedCountModel(Caching):
     """Distribution over binary vectors with a potential on their count, read chunk by chunk.
 
     ``p(y) = exp(sum_d logits_d y_d) f(sum_d y_d) / Z`` with as many variables as a disk or a cluster holds. Answers
-    are those of :class:`~tallytree.CountModel`, with the same certificate; with groups ``error_bound`` adds an
-    allowance for the laws of their counts, which is tested and not derived.
+    are those of :class:`~tallytree.CountModel`, with the same certificate. With groups, ``error_bound`` includes an
+    allowance for the distributions of their counts; this part is supported by tests, not by a derivation.
 
     Parameters
     ----------
@@ -43,32 +43,33 @@ class ChunkedCountModel(Caching):
         named in the error.
         ``-inf`` excludes a variable, ``inf`` forces it on.
     potential : potential, optional
-        On the count of all variables, as in :class:`~tallytree.CountModel`. Named ones are evaluated on a window, so
-        there is no table.
+        Potential on the count of all variables, as in :class:`~tallytree.CountModel`; default none. A named potential,
+        such as ``exactly(10)``, is evaluated only at counts that can matter: its whole table is never stored.
     groups : as `source`, or str, optional
-        Ids, integers or text, one per variable: a second level of groups, sorted or scattered over the chunks. A name
-        is that of a column of the Parquet file or Dask data frame that is the source.
+        Id of the group of every variable, integers or text. Members of a group may be scattered over the chunks. A
+        string names a column of the Parquet file or Dask data frame that is the source.
     group_potential : potential or mapping
-        On the count of every group, one for all or ``{id: potential}``.
+        Potential on the count of every group, required with `groups`: one for all, or ``{id: potential}``, where groups
+        that are not named have none.
     evidence : mapping, optional
         Variables whose values are known, ``{index: 0 or 1}``; see :meth:`condition`.
     column : str, optional
-        Of a Parquet file or a data frame.
+        Column with the log-odds in a Parquet file or data frame; default the only column, or the one named "logit".
     scale : {"logit", "prob"}
-        What the numbers are: log-odds, or probabilities, which are turned into log-odds chunk by chunk.
+        Whether the numbers are log-odds or probabilities; the latter are turned into log-odds chunk by chunk.
     chunk_size : int, optional
-        Variables per chunk, 2^20 unless told; Dask arrays and Parquet files have chunks of their own.
+        Variables per chunk, default 2^20; Dask arrays and Parquet files keep the chunks that they have.
     scheduler : {"threads", "dask"} or distributed.Client, optional
-        Who runs the tasks; threads of this process, for a Dask array Dask.
+        What runs the tasks; default Dask for a Dask collection, threads of this process for any other source.
     workers : int, optional
-        Threads, by default as many as cores.
+        Number of threads; default the number of cores.
     progress : bool or callable
-        Show how far each pass is, as a bar with the remaining time where tqdm is installed, or a function that is told
-        of every chunk.
+        True shows a bar for every pass (with the remaining time where tqdm is installed). A function is called after
+        every chunk.
     scratch : path, optional
-        Folder for temporary files, which scattered groups need; every worker must see it. In a folder that is named,
-        passes over files that were interrupted are taken up again by the next model of the same data, after the last
-        chunk that was finished; with Dask only sorted groups are.
+        Folder for temporary files, which scattered groups need; every worker must be able to reach it. Naming it also
+        makes work resumable: the next model of the same files goes on after the last chunk that an interrupted pass
+        finished (with Dask only if the members of each group are next to one another).
 
     Raises
     ------
@@ -184,7 +185,7 @@ class ChunkedCountModel(Caching):
 
     @property
     def log_partition(self) -> np.float64:
-        """Log Z.
+        """Log Z, the logarithm of the normalising constant.
 
         Raises
         ------
@@ -205,7 +206,7 @@ class ChunkedCountModel(Caching):
 
     @property
     def error_bound(self) -> np.float64:
-        """What is certified: no posterior log-odds is further off than this.
+        """Certified bound on the absolute error of every posterior log-odds.
 
         Raises
         ------
@@ -230,12 +231,13 @@ class ChunkedCountModel(Caching):
         Parameters
         ----------
         window : bool
-            Return the window of counts that can matter; False returns all n + 1 numbers.
+            True returns only the range of counts that can matter, False all n + 1 numbers.
 
         Returns
         -------
         CountWindow or ndarray
-            ``first`` and ``log_probs``: counts outside have less than 1e-15 of the probability together.
+            A window has two fields: ``log_probs[i]`` belongs to the count ``first + i``. All counts outside have less
+            than 1e-15 of the probability together. With ``window=False`` an array (n + 1,).
 
         Raises
         ------
@@ -302,7 +304,7 @@ class ChunkedCountModel(Caching):
         y : array, path or iterable of chunks
             Zeros and ones of any dtype, as many as there are variables; whatever `source` may be.
         column : str, optional
-            Of a Parquet file.
+            Column that holds `y` in a Parquet file.
 
         Returns
         -------
@@ -350,7 +352,8 @@ class ChunkedCountModel(Caching):
         ndarray, dask.array, iterable of chunks, or path
             Without `out`: an array for an array, a lazy Dask array for a Dask array, a lazy series with the same index
             for a Dask series or data frame, otherwise chunks that are computed when they are iterated over, as often as
-            wanted. With `out`: `out`, as a path if it is one. Lazy answers are nothing but graphs.
+            wanted. With `out`: `out`, as a path if it is one. Lazy answers are Dask graphs: nothing is computed before
+            Dask is asked to.
 
         Raises
         ------
@@ -406,14 +409,13 @@ class ChunkedCountModel(Caching):
     def sample(self, size: None = None, rng: Any = None, out: Any = None, *, overwrite: bool = False) -> Any:
         """One exact joint draw of all variables.
 
-        The total is drawn from its posterior and split over the chunks by a balanced tree of their laws; inside a chunk
-        the states are drawn given their count. Every chunk has a stream of its own, so the draw does not depend on the
-        number of workers.
+        The total count is drawn first, then split over the chunks, and inside each chunk the states are drawn given its
+        count. Every chunk has a random stream of its own, so the draw does not depend on the number of workers.
 
         Parameters
         ----------
         size : None
-            One draw is made at a time; as the first argument it stands where other models have the number of draws.
+            Must be None, because every call makes one draw; other models have the number of draws in this place.
         rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Generator or seed.
         out : array or path, optional
@@ -456,7 +458,10 @@ class ChunkedCountModel(Caching):
         )
 
     def mode(self, out: Any = None, *, overwrite: bool = False) -> Any:
-        """The most probable configuration; of several the one with fewest on, then with those that come first.
+        """The most probable configuration.
+
+        Of several that are equally probable, one with the fewest variables on is returned, and of these the one whose
+        variables come first.
 
         Parameters
         ----------
@@ -584,7 +589,7 @@ class ChunkedCountModel(Caching):
         Raises
         ------
         ParameterError
-            If ``evidence`` is no mapping of variables to 0 or 1, or contradicts what is known.
+            If ``evidence`` is not a mapping of variables to 0 or 1, or contradicts what is known.
 
         See Also
         --------

@@ -31,19 +31,20 @@ class ChunkedPoissonBinomial(Caching):
     Parameters
     ----------
     probs, logits : array, path, dask.array, zarr array, list or function
-        Probabilities or log-odds of the events, one of the two; see :class:`ChunkedCountModel` for what is taken.
+        Probabilities or log-odds of the events; give one of the two. The kinds of source are those of
+        :class:`ChunkedCountModel`.
     column : str, optional
-        Of a Parquet file.
+        Column with the numbers in a Parquet file or data frame.
     chunk_size : int, optional
-        Numbers in a chunk, as in :class:`ChunkedCountModel`.
-    scheduler : optional
-        Who works on the chunks, as in :class:`ChunkedCountModel`.
+        Events per chunk, as in :class:`ChunkedCountModel`.
+    scheduler : {"threads", "dask"} or distributed.Client, optional
+        What runs the tasks, as in :class:`ChunkedCountModel`.
     workers : int, optional
-        How many work at once, as in :class:`ChunkedCountModel`.
+        Number of threads, as in :class:`ChunkedCountModel`.
     progress : bool or callable
-        Show how far each pass is, or a function that is told of every chunk.
+        True shows a bar for every pass. A function is called after every chunk.
     scratch : path, optional
-        Folder that keeps what an interrupted pass over files has found, for the next run.
+        Folder that keeps the results of an interrupted pass over files, so that the next run goes on from there.
 
     Raises
     ------
@@ -61,8 +62,8 @@ class ChunkedPoissonBinomial(Caching):
     -----
     Methods have the names and the meaning of :class:`~tallytree.PoissonBinomial`.
 
-    Cost: one or two passes for a call, whatever the number of counts it asks for; sums are kept and used again.
-    Accuracy: ``logpmf``, ``logcdf`` and ``logsf`` within 1e-9, absolute or relative, at every count.
+    Cost: one or two passes per call, whatever the number of counts asked for; intermediate sums are kept for later
+    calls. Accuracy: ``logpmf``, ``logcdf`` and ``logsf`` within 1e-9, absolute or relative, at every count.
 
     Examples
     --------
@@ -113,7 +114,7 @@ class ChunkedPoissonBinomial(Caching):
         return (0.0, 0.0, 0.0) if found is None else found
 
     def mean(self) -> float:
-        """Expected count.
+        """Expected number of events that happen.
 
         Returns
         -------
@@ -192,12 +193,12 @@ class ChunkedPoissonBinomial(Caching):
     # -- probabilities -----------------------------------------------------------------------------------------
 
     def logpmf(self, k: ArrayLike) -> Any:
-        """Log P(X = k); -inf where k is no count.
+        """Log P(X = k); -inf where k is not a possible count.
 
         Parameters
         ----------
         k : array_like
-            Where to evaluate.
+            Counts at which to evaluate.
 
         Returns
         -------
@@ -207,7 +208,7 @@ class ChunkedPoissonBinomial(Caching):
         Raises
         ------
         ParameterError
-            If ``k`` holds no numbers.
+            If ``k`` does not hold numbers.
 
         See Also
         --------
@@ -228,7 +229,7 @@ class ChunkedPoissonBinomial(Caching):
         Parameters
         ----------
         k : array_like
-            Where to evaluate.
+            Counts at which to evaluate.
 
         Returns
         -------
@@ -238,7 +239,7 @@ class ChunkedPoissonBinomial(Caching):
         Raises
         ------
         ParameterError
-            If ``k`` holds no numbers.
+            If ``k`` does not hold numbers.
 
         See Also
         --------
@@ -257,7 +258,7 @@ class ChunkedPoissonBinomial(Caching):
         Parameters
         ----------
         k : array_like
-            Where to evaluate.
+            Counts at which to evaluate.
 
         Returns
         -------
@@ -267,7 +268,7 @@ class ChunkedPoissonBinomial(Caching):
         Raises
         ------
         ParameterError
-            If ``k`` holds no numbers.
+            If ``k`` does not hold numbers.
 
         See Also
         --------
@@ -286,7 +287,7 @@ class ChunkedPoissonBinomial(Caching):
         Parameters
         ----------
         k : array_like
-            Where to evaluate.
+            Counts at which to evaluate.
 
         Returns
         -------
@@ -296,7 +297,7 @@ class ChunkedPoissonBinomial(Caching):
         Raises
         ------
         ParameterError
-            If ``k`` holds no numbers.
+            If ``k`` does not hold numbers.
 
         See Also
         --------
@@ -315,7 +316,7 @@ class ChunkedPoissonBinomial(Caching):
         Parameters
         ----------
         k : array_like
-            Where to evaluate.
+            Counts at which to evaluate.
 
         Returns
         -------
@@ -325,7 +326,7 @@ class ChunkedPoissonBinomial(Caching):
         Raises
         ------
         ParameterError
-            If ``k`` holds no numbers.
+            If ``k`` does not hold numbers.
 
         See Also
         --------
@@ -344,7 +345,7 @@ class ChunkedPoissonBinomial(Caching):
         Parameters
         ----------
         k : array_like
-            Where to evaluate.
+            Counts at which to evaluate.
 
         Returns
         -------
@@ -354,7 +355,7 @@ class ChunkedPoissonBinomial(Caching):
         Raises
         ------
         ParameterError
-            If ``k`` holds no numbers.
+            If ``k`` does not hold numbers.
 
         See Also
         --------

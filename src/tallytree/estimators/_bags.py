@@ -163,7 +163,7 @@ class MissingGroupsWarning(UserWarning):
 
 
 class CollinearityWarning(UserWarning):
-    """Columns that are combinations of earlier ones within strata were left out of a fit; they have no estimate.
+    """Columns that are linear combinations of earlier ones within strata were left out of a fit.
 
     See Also
     --------

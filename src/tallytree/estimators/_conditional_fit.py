@@ -240,18 +240,18 @@ class ConditionalAnswers(TwoClasses):
         return hasattr(X, "columns") and list(X.columns) == names and not self._design.has(OFFSET)
 
     def decision_function(self, X: ArrayLike, offset: ArrayLike | None = None) -> Float64:
-        """Linear predictor ``X @ coef_ + offset + intercept_``, (n_rows,); `offset` is 0 unless given.
+        """Linear predictor ``X @ coef_ + offset + intercept_``, (n_rows,).
 
-        After survival times there is no intercept: it is the logarithm of :meth:`hazard_ratio`.
-
-        After :meth:`from_formula` X may be a table with the formula's columns, here and in all other methods.
+        A model of survival times has no intercept; its linear predictor is the logarithm of :meth:`hazard_ratio`. A
+        model made by :meth:`from_formula` takes a table with the columns of the formula for X, here and in all other
+        methods.
 
         Parameters
         ----------
         X : (n_rows, n_features) array_like
             Covariates.
         offset : (n_rows,) array_like, optional
-            Added to the linear predictor.
+            Added to the linear predictor; default 0.
 
         Returns
         -------
@@ -291,15 +291,15 @@ class ConditionalAnswers(TwoClasses):
         X : (n_rows, n_features) array_like or table
             Covariates.
         reference : (1, n_features) array_like or table, optional
-            The row that hazards are compared with; covariates of 0 unless given.
+            The row that hazards are compared with; default a row of zeros.
         offset : (n_rows,) array_like, optional
-            Added to the linear predictor.
+            Added to the linear predictor; default 0.
 
         Returns
         -------
         ndarray, (n_rows,)
-            1 is the hazard of the reference. For tied times, where the likelihood is that of a logistic model in
-            discrete time, these are ratios of the odds to fail.
+            1 is the hazard of the reference. If times are tied, the likelihood is that of a logistic model in
+            discrete time, and these are ratios of the odds of an event.
 
         Raises
         ------
@@ -347,11 +347,11 @@ class ConditionalAnswers(TwoClasses):
         X : (n_rows, n_features) array
             Covariates.
         groups : (n_rows,) array, optional
-            With strata, or the name of their column, the answer is exact: P(case) given how many of the stratum are
-            cases. Without them the probabilities rest on `intercept_`. With `n_cases` and a table the strata of the
-            formula are taken.
+            Stratum of every row, or the name of the column that holds it. With strata the answer is exact: P(case)
+            given how many rows of the stratum are cases. Without them the probabilities depend on `intercept_`. If X
+            is a table and `n_cases` is given, the strata of the formula are used.
         n_cases : int or (n_groups,) array, optional
-            Cases per stratum, in the order of the sorted labels, 1 by default.
+            Number of cases in each stratum, in the order of the sorted labels; default 1.
         offset : (n_rows,) array, optional
             Known part of the linear predictor.
 
@@ -402,7 +402,7 @@ class ConditionalAnswers(TwoClasses):
         X : (n_rows, n_features) array_like
             Covariates.
         offset : (n_rows,) array_like, optional
-            Added to the linear predictor.
+            Added to the linear predictor; default 0.
 
         Returns
         -------
@@ -412,8 +412,8 @@ class ConditionalAnswers(TwoClasses):
         Raises
         ------
         ParameterError
-            If the arguments do not fit each other; the message says what was required. After survival times, which have
-            no classes; the message names :meth:`hazard_ratio`.
+            If the arguments do not fit each other, or the model is one of survival times, which has no classes (use
+            :meth:`hazard_ratio`).
         NotFittedError
             Before :meth:`fit`.
 
@@ -441,7 +441,9 @@ class ConditionalAnswers(TwoClasses):
         groups: ArrayLike | None = None,
         offset: ArrayLike | None = None,
     ) -> float:
-        """Conditional log-likelihood of other data at `coef_`; `y` and `groups` may be left out for a table.
+        """Conditional log-likelihood of other data at `coef_`.
+
+        If the model was made by :meth:`from_formula` and X is a table, `y` and `groups` are read from it.
 
         Parameters
         ----------
@@ -452,7 +454,7 @@ class ConditionalAnswers(TwoClasses):
         groups : (n_rows,) array_like, optional
             Stratum of every row.
         offset : (n_rows,) array_like, optional
-            Added to the linear predictor.
+            Added to the linear predictor; default 0.
 
         Returns
         -------

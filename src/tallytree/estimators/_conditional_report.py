@@ -65,7 +65,7 @@ class ConditionalReport(ShowsAnswers):
 
     @property
     def z_(self) -> Float64:
-        """Coefficients over standard errors.
+        """Coefficients divided by their standard errors, (n_features,).
 
         Raises
         ------
@@ -88,7 +88,7 @@ class ConditionalReport(ShowsAnswers):
 
     @property
     def p_values_(self) -> Float64:
-        """Two-sided Wald tests.
+        """Two-sided p-values of the Wald tests of single coefficients, (n_features,).
 
         Raises
         ------
@@ -117,7 +117,7 @@ class ConditionalReport(ShowsAnswers):
         level : float, optional
             Coverage; default that of the estimator.
         alpha : float, optional
-            One minus the coverage, as statsmodels counts.
+            One minus the coverage, as in statsmodels; in place of `level`.
 
         Returns
         -------
@@ -155,7 +155,7 @@ class ConditionalReport(ShowsAnswers):
         Raises
         ------
         ParameterError
-            With a penalty, which makes the number of coefficients no measure of freedom.
+            With a penalty: the number of coefficients is then not the number of free parameters.
         NotFittedError
             Before :meth:`fit`.
 
@@ -175,12 +175,12 @@ class ConditionalReport(ShowsAnswers):
 
     @property
     def bic_(self) -> float:
-        """Schwarz's criterion, ``-2 log L + p log(number of cases)``, as R counts; smaller is better.
+        """Schwarz's criterion, ``-2 log L + p log(number of cases)``, as in R; smaller is better.
 
         Raises
         ------
         ParameterError
-            With a penalty, which makes the number of coefficients no measure of freedom.
+            With a penalty: the number of coefficients is then not the number of free parameters.
         NotFittedError
             Before :meth:`fit`.
 
@@ -211,7 +211,7 @@ class ConditionalReport(ShowsAnswers):
             )
 
     def likelihood_ratio_test(self, reduced: Any = None) -> ChiSquareTest:
-        """Statistic, degrees of freedom and p-value against a smaller model, or against all coefficients zero.
+        """Likelihood-ratio test against a smaller model, or against all coefficients zero.
 
         Parameters
         ----------
@@ -230,8 +230,8 @@ class ConditionalReport(ShowsAnswers):
         Raises
         ------
         ParameterError
-            If ``reduced`` was fitted to other rows (missing values of a covariate are a common cause), is no smaller
-            model, or if standard errors are robust: likelihoods then do not say how sure the estimates are.
+            If ``reduced`` was fitted to other rows (missing values of a covariate are a common cause) or is not a
+            smaller model, or if standard errors are robust, since the test is not valid then.
         NotFittedError
             Before :meth:`fit`.
 
@@ -280,8 +280,8 @@ class ConditionalReport(ShowsAnswers):
         Parameters
         ----------
         terms : str, sequence of str or (q, n_features) array_like
-            A covariate, or a term of the formula, whose columns are tested together; several of them; or rows of
-            numbers, each a combination of all coefficients.
+            A covariate, or a term of the formula, whose columns are tested together; or several of these; or rows of
+            numbers, each of which multiplies all coefficients and adds them up.
 
         Returns
         -------
@@ -295,7 +295,7 @@ class ConditionalReport(ShowsAnswers):
         Raises
         ------
         ParameterError
-            If a name is no covariate and no term, or none of the coefficients has an estimate.
+            If a name is neither a covariate nor a term, or none of the coefficients has an estimate.
         NotFittedError
             Before :meth:`fit`.
 
@@ -344,20 +344,20 @@ class ConditionalReport(ShowsAnswers):
         Parameters
         ----------
         kind : {"martingale", "schoenfeld", "dfbeta"}
-            "martingale": cases minus expected cases, one per row of the data. "schoenfeld": covariates of the cases
-            minus their expectation, one row per stratum (time) that was used. "dfbeta": by how much a stratum, or a row
-            of survival data, moves the coefficients.
+            "martingale": observed minus expected cases of every row of the data. "schoenfeld": covariates of the
+            cases minus their expectation, for every stratum (time) that was used. "dfbeta": by how much each stratum,
+            or each row of survival data, changes the coefficients.
 
         Returns
         -------
         ndarray
-            (n_rows,), with NaN for rows left out because of missing values; (strata, n_features); or one row per
-            stratum used or per row of survival data, and as many columns as covariates.
+            "martingale": (n_rows,), with NaN for rows that were left out because of missing values. "schoenfeld":
+            (n_strata_, n_features). "dfbeta": (n_strata_, n_features), or (n_rows, n_features) for survival data.
 
         Raises
         ------
         ParameterError
-            If the kind is another one.
+            If ``kind`` is another word.
         NotFittedError
             Before :meth:`fit`.
 
@@ -378,7 +378,7 @@ class ConditionalReport(ShowsAnswers):
         return np.array(self._residuals[kind])
 
     def summary(self, level: float | None = None) -> CoefficientTable:
-        """Coefficients, standard errors, z, p, intervals and the likelihood-ratio test; ``print`` it.
+        """Table of coefficients, standard errors, z, p and confidence intervals, with the likelihood-ratio test.
 
         Parameters
         ----------
@@ -388,7 +388,8 @@ class ConditionalReport(ShowsAnswers):
         Returns
         -------
         CoefficientTable
-            ``print`` it, or take its columns.
+            Print it, or use its columns (``coef``, ``standard_errors``, ``z``, ``p_values``, ``intervals``);
+            ``to_frame()`` makes a pandas table.
 
         Raises
         ------

@@ -19,26 +19,27 @@ from ._bags import Bags, bag_answers, bag_shares, binary_labels, make_bags, refu
 
 @dataclass(eq=False, repr=False)
 class BagClassifier(BagModel):
-    """Labels of bags from labels of instances that nobody saw.
+    """Multiple-instance classifier: learns from labels of bags, while the labels of the instances are hidden.
 
-    ``p(t, y | x) ~ f^(t)(sum_d y_d) exp(sum_d y_d (x_d . w + b))`` (Tarlow et al. 2012, Eq. 9): the
-    potential f^(t) says how many instances are active in a bag labelled t. Training maximises the exact
-    probability of the bag labels; two inference calls per bag give it with its gradient.
+    ``p(t, y | x) ~ f^(t)(sum_d y_d) exp(sum_d y_d (x_d . w + b))`` (Tarlow et al. 2012, Eq. 9): the potential f^(t)
+    says how many instances are active in a bag with label t. Training maximises the exact probability of the labels
+    of the bags.
 
     Parameters
     ----------
     potential : {"at-least-one", "noisy-or", "normal", "free"}
-        "at-least-one": positive bags have an active instance, negative ones have none. "noisy-or": each
-        active instance turns the bag positive with probability `rate`, and `leak` does without any. "normal":
-        ``f^(0) = exp(-(c/n)^2 / 2 sigma^2)``, ``f^(1) = exp(-(mu - c/n)^2 / 2 sigma^2)`` on the active
-        fraction. "free": two tables, linear between `n_knots` knots of the fraction, are learned.
+        How the label of a bag depends on its active instances. "at-least-one": positive bags have an active instance,
+        negative ones have none. "noisy-or": each active instance makes the bag positive with probability `rate`, and
+        without any it is positive with probability `leak`. "normal": ``f^(0) = exp(-(c/n)^2 / 2 sigma^2)`` and
+        ``f^(1) = exp(-(mu - c/n)^2 / 2 sigma^2)`` of the active fraction c/n. "free": two tables are learned, linear
+        between `n_knots` knots of the fraction.
     rate, leak : float
-        Of "noisy-or". With ``rate="learned"`` every instance has a rate of its own, ``1 / (1 + exp(-x_d . v - c))``
-        (section 4.2.1 there), whose weights are learned together with those of the instances under the same `l2`.
+        Probabilities of "noisy-or". With ``rate="learned"`` every instance has a rate of its own,
+        ``1 / (1 + exp(-x_d . v - c))`` (Tarlow et al. 2012, section 4.2.1), whose weights v, c are learned as well.
     mu, sigma : float
-        Of "normal".
+        Mean and width of "normal".
     n_knots : int
-        Of "free".
+        Number of knots of "free".
     l1, l2 : float
         Penalties ``l1 |w|_1 + l2 / 2 |w|^2`` beside the mean loss per bag.
     table_l2 : float
@@ -46,26 +47,28 @@ class BagClassifier(BagModel):
     fit_intercept : bool
         Whether b is learned.
     n_init : int
-        Starts: the first at zero, the others at random; the best is kept (the likelihood is not concave).
+        Number of starts: the first at zero, the others at random. The best result is kept; the likelihood may have
+        several maxima.
     tol, max_iter : float, int
-        Of L-BFGS.
+        Tolerance on the gradient and limit on steps of the optimiser, L-BFGS.
     random_state : int, RandomState or None
-        Of the random starts.
+        Seed of the random starts.
     progress : bool or callable
-        Show the steps of the fit, or a function that is told of them, with ``log_likelihood`` and ``gradient``, a norm.
+        True shows the steps of the fit. A function is called after each of them with ``log_likelihood`` and the norm
+        ``gradient``.
 
     Attributes
     ----------
     coef_ : (n_features,) array
-        w.
+        Coefficients w.
     intercept_ : float
-        b.
+        Intercept b.
     rate_coef_, rate_intercept_ : (n_features,) array, float
-        v and c, where the rates are learned.
+        Weights v and c of the rates, if these are learned.
     knots_ : (2, n_knots) array
         Learned log-tables of "free" for negative and positive bags.
     classes_ : (2,) array
-        Labels of bags.
+        The two labels of bags.
     loss_ : float
         Mean negative log-likelihood per bag with penalties.
 
@@ -83,9 +86,9 @@ class BagClassifier(BagModel):
     -----
     Cost: two inferences per bag and step, batched over bags of similar size.
 
-    Bags are given as a group vector; results per bag come in the order of the sorted group labels. A fit
-    without `groups` makes every row a bag of its own and warns (:class:`MissingGroupsWarning`); a model fitted
-    with groups refuses questions without them. In cross-validation `groups` must be routed::
+    Bags are given by `groups`, the label of the bag of every row; results per bag come in the order of the sorted group
+    labels. A fit without `groups` makes every row a bag of its own and warns (:class:`MissingGroupsWarning`); a model
+    that was fitted with groups needs them for predictions too. In cross-validation `groups` must be routed::
 
         sklearn.set_config(enable_metadata_routing=True)
         cross_val_score(BagClassifier(), X, y, params={"groups": groups}, cv=GroupKFold())
@@ -219,10 +222,10 @@ class BagClassifier(BagModel):
 
         Parameters
         ----------
-        X : (n_rows, n_features) array_like
-            Covariates.
-        groups : (n_rows,) array_like
-            Bag of every row.
+        X : (n_instances, n_features) array or sparse matrix
+            Instances.
+        groups : (n_instances,) array_like
+            Bag of every instance; required if the fit had bags.
 
         Returns
         -------
@@ -259,10 +262,10 @@ class BagClassifier(BagModel):
 
         Parameters
         ----------
-        X : (n_rows, n_features) array_like
-            Covariates.
-        groups : (n_rows,) array_like
-            Bag of every row.
+        X : (n_instances, n_features) array or sparse matrix
+            Instances.
+        groups : (n_instances,) array_like
+            Bag of every instance; required if the fit had bags.
 
         Returns
         -------
@@ -295,10 +298,10 @@ class BagClassifier(BagModel):
 
         Parameters
         ----------
-        X : (n_rows, n_features) array_like
-            Covariates.
-        groups : (n_rows,) array_like
-            Bag of every row.
+        X : (n_instances, n_features) array or sparse matrix
+            Instances.
+        groups : (n_instances,) array_like
+            Bag of every instance; required if the fit had bags.
 
         Returns
         -------
@@ -333,16 +336,16 @@ class BagClassifier(BagModel):
         groups: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> float:
-        """Fraction of bags labelled right.
+        """Fraction of bags whose label is predicted correctly.
 
         Parameters
         ----------
-        X : (n_rows, n_features) array_like
-            Covariates.
+        X : (n_instances, n_features) array or sparse matrix
+            Instances.
         y : (n_bags,) array_like
             Labels of the bags.
-        groups : (n_rows,) array_like
-            Bag of every row.
+        groups : (n_instances,) array_like
+            Bag of every instance; required if the fit had bags.
         sample_weight : (n_bags,) array_like, optional
             Weights of the bags; one per row is taken if it is the same within every bag.
 
@@ -377,7 +380,9 @@ class BagClassifier(BagModel):
     def instance_probabilities(
         self, X: Any, groups: ArrayLike | None = None, y: ArrayLike | None = None
     ) -> Float64:
-        """P(instance is active), (n_instances,), given the labels of the bags or averaged over them.
+        """P(instance is active), (n_instances,), given the labels of the bags if they are known.
+
+        Without `y` the probabilities are averaged over both labels.
 
         Parameters
         ----------

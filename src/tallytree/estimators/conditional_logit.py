@@ -40,32 +40,33 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
     ``L(beta) = prod_s exp(sum_{cases} x_i . beta) / e_{k_s}(exp(x_i . beta), i in s)``
 
     where e_k is the elementary symmetric polynomial of degree k: the sum over all ways to choose the k_s
-    cases of stratum s. No approximation to the likelihood is made, whatever the number of cases.
+    cases of stratum s. The likelihood is exact, however many cases a stratum has.
 
     Parameters
     ----------
     l2 : float
         Penalty ``l2 / 2 |beta|^2``; standard errors are then those of the penalised likelihood.
     tol : float
-        Newton's method stops when the gain of a full step is below ``tol (1 + abs(log L))``.
+        Newton's method stops when the expected gain of a full step is below ``tol (1 + abs(log L))``.
     max_iter : int
-        Limit on Newton steps.
+        Largest number of Newton steps.
     level : float
         Coverage of the confidence intervals in :meth:`summary`.
     case : label, optional
-        Which label of `y` is the case. Default: the larger of two numbers. Text needs it: labels such as "case"
-        and "control" are refused without it because the alphabet would decide, others give a warning.
+        Which label of `y` means "case". Default: the larger of two numbers. For text it should be given: labels such as
+        "case" and "control" are refused without it, since the alphabet would decide; others give a warning.
     robust : bool
-        Standard errors that trust no model of the dependence: the sandwich over strata, or over rows of survival times;
-        with a `cluster` in the fit it is taken over clusters in any case.
+        Whether standard errors are robust (sandwich estimator): over strata, or over rows of survival times. If the fit
+        has a `cluster` they are robust over clusters in any case.
     progress : bool or callable
-        Show the steps of the fit, or a function that is told of them, with ``log_likelihood`` and ``gradient``, a norm.
+        True shows the steps of the fit. A function is called after each of them with ``log_likelihood`` and the norm
+        ``gradient``.
 
     Attributes
     ----------
     coef_ : (n_features,) array
-        Coefficients; NaN for a column that is a linear combination of earlier ones within strata, as in R, which
-        :class:`CollinearityWarning` names. With `l2` above 0 all are numbers.
+        Coefficients. A column that is a linear combination of earlier ones within strata has NaN, as in R, and a
+        :class:`CollinearityWarning` names it; with `l2` above 0 there are none.
     standard_errors_ : (n_features,) array
         Roots of the diagonal of `covariance_`; 0 where `coef_` is NaN.
     covariance_ : (n_features, n_features) array
@@ -73,23 +74,23 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
     naive_covariance_ : (n_features, n_features) array
         Inverse of the exact information, always.
     log_likelihood_, log_likelihood_null_ : float
-        At `coef_` and at zero.
+        Log-likelihood at `coef_`, and with all coefficients zero.
     aic_, bic_ : float
-        Criteria of Akaike and Schwarz.
+        Akaike's and Schwarz's information criteria.
     is_survival_ : bool
         Whether the fit was to survival times, which have no classes and no intercept.
     intercept_ : float
-        Chosen so that the predicted number of training cases is right without strata; the likelihood knows no
-        intercept, and this one is used only by predictions without `groups`.
+        The conditional likelihood has no intercept. This one makes the expected number of cases in the training data
+        right; it is used only in predictions without `groups`.
     classes_ : (2,) array
-        Control and case.
+        The labels of a control and of a case.
     n_iter_ : int
         Newton steps taken.
     n_strata_, n_strata_dropped_ : int
-        Strata that say something, and those left out: without a case, without a control, or of weight 0.
+        Number of strata used, and of those left out because they have no case, no control, or weight 0.
     n_rows_used_, n_rows_dropped_, n_rows_missing_ : int
-        Rows in the former, rows only in the latter, and rows left out by :meth:`from_formula` because a value
-        was missing.
+        Number of rows in strata that are used, of rows only in strata that are left out, and of rows that
+        :meth:`from_formula` left out because a value was missing.
     n_cases_ : int
         Cases in the strata used.
 
@@ -107,7 +108,7 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
     -----
     Cost: per Newton step one batched inference and p Hessian products, O(n) each; O(n log n) in all for n untied times.
 
-    The names of statsmodels' results (``params``, ``bse``, ``pvalues``, ``llf``, ``cov_params()`` ...) work, too.
+    The names of statsmodels' results (``params``, ``bse``, ``pvalues``, ``llf``, ``cov_params()`` ...) work as well.
 
     Without `groups` all rows are one stratum and a warning says so (:class:`MissingGroupsWarning`). In
     cross-validation `groups` must be routed::
@@ -157,21 +158,21 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
         Parameters
         ----------
         X : (n_rows, n_features) array
-            Covariates, no column of ones. Of a table the other arguments may name columns, which are then no
-            covariates: ``fit(table, "case", groups="set")``.
+            Covariates, without a column of ones. If X is a table, the other arguments may be names of its columns,
+            which are then not covariates: ``fit(table, "case", groups="set")``.
         y : (n_rows,) array
-            Two classes; see `case` for which one is the case.
+            Two classes; `case` says which one is the case.
         groups : (n_rows,) array, optional
             Stratum of every row; without it all rows are one stratum.
         offset : (n_rows,) array, optional
             Known part of the linear predictor.
         sample_weight : (n_rows,) array, optional
-            With `groups`: how often each stratum was observed, constant within it; any non-negative numbers.
-            Without: how often each row occurs in the one stratum, whole numbers.
+            With `groups`: how often each stratum was observed; non-negative numbers that are constant within a stratum.
+            Without `groups`: how often each row occurs, whole numbers.
         cluster : (n_rows,) array, optional
-            Labels of clusters of strata that may be dependent (for instance the clinic of every set): standard
-            errors come from the sandwich ``I^-1 (sum_c u_c u_c') I^-1`` over the clusters' scores, without a
-            correction for few clusters. `groups` itself gives the sandwich over strata.
+            Labels of clusters of strata that may be dependent (for instance the clinic of every set). Standard
+            errors are then robust: they come from the sandwich ``I^-1 (sum_c u_c u_c') I^-1`` over the scores of the
+            clusters, without a correction for few clusters. Passing `groups` here gives the sandwich over strata.
 
         Returns
         -------
@@ -238,27 +239,27 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
     ) -> ConditionalLogit:
         """Fit the exact (discrete) partial likelihood of Cox to survival times with ties.
 
-        At every time with events, those who fail are the cases among all at risk.
+        At every time with events, the rows that fail are the cases among all rows at risk.
 
         Parameters
         ----------
         X : (n_rows, n_features) array
-            Covariates. Of a table the other arguments may name columns, which are then no covariates.
+            Covariates. If X is a table, the other arguments may be names of its columns, which are then not covariates.
         time : (n_rows,) array
-            Time of event or censoring.
+            Time of the event or of censoring.
         event : (n_rows,) array of 0 and 1
             Whether the event was seen.
         groups : (n_rows,) array, optional
             Strata with separate baseline hazards.
         entry : (n_rows,) array, optional
-            Delayed entry: at risk when ``entry < t <= time``.
+            Delayed entry: a row is at risk at times t with ``entry < t <= time``.
         offset : (n_rows,) array, optional
             Known part of the linear predictor.
         sample_weight : (n_rows,) array of whole numbers, optional
             How often each row occurs.
         cluster : (n_rows,) array, optional
-            Labels of rows that may be dependent, for instance those of one person: standard errors come from the
-            sandwich over their sums of row scores, as Lin and Wei have it.
+            Label of every row; rows with the same label may be dependent, for instance those of one person. Standard
+            errors are then robust, by the estimator of Lin and Wei.
 
         Returns
         -------
@@ -276,8 +277,8 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
 
         Notes
         -----
-        Curves of survival probabilities are the task of packages such as lifelines: the partial likelihood leaves the
-        baseline hazard open.
+        The partial likelihood does not determine the baseline hazard; for survival curves use a package such as
+        lifelines.
 
         Examples
         --------
@@ -323,26 +324,30 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
     ) -> ConditionalLogit:
         """Fit a formula such as ``"case ~ a + b + strata(set)"`` or ``"Surv(time, event) ~ a + b"``.
 
-        The fitted model answers questions about tables like `data`: ``model.predict(new_data)``. Means of ``scale(a)``,
-        knots of ``bs(a)`` and levels of factors are those of `data`; a level that was not there is refused.
+        The fitted model takes tables like `data`: ``model.predict(new_data)``. It remembers the means of
+        ``scale(a)``, the knots of ``bs(a)`` and the levels of factors; a level that `data` did not have is refused.
 
         Parameters
         ----------
         formula : str
-            Response, covariates (formulaic's syntax: ``a:b``, ``C(a)``, names in backticks; ``factor(a)`` and
-            ``relevel(a, ref="b")`` as in R), ``strata(...)``, ``cluster(...)`` and ``offset(...)``, which may hold
-            expressions; ``Surv(entry, time, event)`` for delayed entry.
+            Response and covariates in the syntax of formulaic (``a:b``, ``C(a)``, names in backticks; also
+            ``factor(a)`` and ``relevel(a, ref="b")`` as in R), with ``strata(...)``, ``cluster(...)`` and
+            ``offset(...)``. For survival times the response is ``Surv(time, event)``, or ``Surv(entry, time, event)``
+            with delayed entry.
         data : DataFrame, mapping of columns, Arrow or Polars table
             Rows with a missing value in any column used are left out and counted in `n_rows_missing_`.
         groups : str or sequence of str, optional
-            Column of the strata, or columns whose combinations they are; ``strata(...)`` in the formula does the same.
+            Column with the strata, or several columns, each combination of which is a stratum. The same as
+            ``strata(...)`` in the formula.
         sample_weight, cluster : str, optional
-            Columns with the weights and clusters of :meth:`fit`; ``cluster(...)`` in the formula does the same.
+            Columns with the weights and clusters of :meth:`fit`. The latter is the same as ``cluster(...)`` in the
+            formula.
         context : int or mapping, optional
-            Where functions and variables are looked up that are no columns: in the scope of the caller, so many frames
-            above it, or in a mapping; None for nowhere. What the formula uses stays with the model.
+            Where to look up functions and variables that are not columns: 0 in the scope of the caller, a positive
+            number that many frames above it, a mapping in that mapping, None nowhere. The model keeps those that the
+            formula uses.
         **parameters
-            Of the estimator.
+            Parameters of the estimator, such as `l2`.
 
         Returns
         -------

@@ -26,42 +26,41 @@ KINDS = ("counts", "tree", "tree+counts")
 
 @dataclass(eq=False, repr=False)
 class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[misc]
-    """Density of binary vectors, fitted by exact maximum likelihood.
+    """Density estimate for binary vectors, by exact maximum likelihood.
 
     Parameters
     ----------
     kind : {"counts", "tree", "tree+counts"}
-        "counts": a potential on the count of every group of a tree over the variables (recursive
-        cardinality model). "tree": the Chow-Liu tree of pairs. "tree+counts": that tree times a potential
-        on the count of all variables.
+        "counts": log-odds and a potential on the count of every group of a tree of nested groups. "tree": the
+        Chow-Liu tree, which joins pairs of variables. "tree+counts": this tree, and a potential on the count of all
+        variables.
     structure : {"adaptive", "anti", "random", "flat"}, CountTree or linkage matrix
-        Groups of "counts": clustering of the columns by how often they agree, by how often they do not, at
-        random, one group of all variables, or as given.
+        Groups of "counts", found by clustering the columns: "adaptive" groups variables that often agree, "anti" those
+        that often differ, "random" any. "flat" is one group of all variables. Or the groups themselves.
     linkage : str
-        Method of :func:`scipy.cluster.hierarchy.linkage`.
+        Method of :func:`scipy.cluster.hierarchy.linkage` for the clustering.
     n_components : int
-        More than one: a mixture, by EM.
+        Number of components. With more than one the density is a mixture, fitted by EM.
     pseudo_count : float
-        Added to the cells of pair tables, and to the frequencies of single variables. With 0, what no row
-        shows is impossible and scores -inf.
+        Added to the counts of pairs and of single variables. With 0, a combination that no row shows is impossible, and
+        rows that have it score -inf.
     l2, smoothness : float
-        Penalties on the change of logits and log-tables from independent variables, and on second
-        differences of log-tables, in units of one row's log-likelihood: ``l2 / 2 * sum of squares`` against
-        the total.
+        Penalties on the log-likelihood of all rows together: `l2` on half the sum of squared changes of logits and
+        log-tables from independent variables, `smoothness` on squared second differences of log-tables.
     method : {"auto", "newton-cg", "l-bfgs", "cg"}
         Optimiser of "counts", see :func:`~tallytree.learn.fit`.
     tol, max_iter : float, int
-        Largest difference between moments of model and data; limit on optimiser steps.
+        Largest difference between statistics of model and data at which to stop, and limit on steps of the optimiser.
     em_tol, em_iter, em_steps : float, int, int
-        EM stops when the mean log-likelihood rises by less than `em_tol`, or after `em_iter` rounds;
-        optimiser steps per round.
+        EM stops when the mean log-likelihood rises by less than `em_tol`, or after `em_iter` rounds. Each round takes
+        `em_steps` steps of the optimiser.
     binarize : float or None
-        Values above it count as 1; None: the data must be 0 and 1.
+        Values above it count as 1, others as 0. With None the data must be 0 and 1.
     random_state : int, RandomState or None
-        Of random structures, of the mixture's start and of :meth:`sample`.
+        Seed of random structures, of the start of a mixture and of :meth:`sample`.
     progress : bool or callable
-        Show the steps of the fit, or a function that is told of them, with ``log_likelihood`` and ``gradient``, a norm.
-        Of a mixture these are rounds with ``log_likelihood``.
+        True shows the steps of the fit. A function is called after each of them with ``log_likelihood`` and the norm
+        ``gradient``; for a mixture, after each round of EM with ``log_likelihood``.
 
     Attributes
     ----------
@@ -72,7 +71,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
     log_likelihood_ : float
         Mean log-probability of a training row.
     history_ : list of float
-        The same after every EM round.
+        Mean log-probability of a training row after every round of EM.
 
     Raises
     ------
@@ -88,7 +87,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
     -----
     Cost: "counts" one pass over the rows, then one inference per optimiser step; "tree" O(N D^2).
 
-    Missing values (NaN) are summed over exactly in :meth:`score_samples` and :meth:`marginals`; fitting needs
+    :meth:`score_samples` and :meth:`marginals` accept missing values (NaN) and sum over them exactly; :meth:`fit` needs
     complete rows.
 
     Examples
@@ -346,8 +345,8 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         n_samples : int
             How many.
         rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
-            Source of randomness. Without it the stream that `random_state` started in :meth:`fit` goes on, so
-            that calls differ from each other.
+            Source of randomness. Default: the stream that `random_state` started in :meth:`fit` continues, so that
+            every call gives other rows.
 
         Returns
         -------

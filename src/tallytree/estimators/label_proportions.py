@@ -22,29 +22,32 @@ from ._conditional_fit import cases_per_group
 class LabelProportions(BagModel):
     """Logistic regression trained on how many instances of each bag are positive.
 
-    ``log P(sum_{d in bag} y_d = k) = log e_k(exp theta) - sum_d log(1 + exp theta_d)``, ``theta = X w +
-    b``: the exact probability of the counts, not of expected proportions.
+    ``log P(sum_{d in bag} y_d = k) = log e_k(exp theta) - sum_d log(1 + exp theta_d)``, ``theta = X w + b``: the
+    exact log-probability that k instances of a bag are positive, where e_k is the sum over all ways to choose k of
+    them.
 
     Parameters
     ----------
     target : {"labels", "counts", "proportions"}
-        What `y` holds: labels of instances, of which only the count per bag is used; counts per bag; or
-        fractions per bag, turned into the nearest counts. What is known per bag may be repeated for every instance.
+        What `y` holds: labels of instances, of which only the number of positive ones per bag is used; the number of
+        positive instances per bag; or their fraction, which is rounded to the nearest count. Values per bag may be
+        repeated for every instance.
     l1, l2 : float
-        Penalties beside the mean loss per bag.
+        Penalties ``l1 |w|_1 + l2 / 2 |w|^2`` beside the mean loss per bag.
     fit_intercept : bool
         Whether b is learned.
     tol, max_iter : float, int
-        Of L-BFGS.
+        Tolerance on the gradient and limit on steps of the optimiser, L-BFGS.
     progress : bool or callable
-        Show the steps of the fit, or a function that is told of them, with ``log_likelihood`` and ``gradient``, a norm.
+        True shows the steps of the fit. A function is called after each of them with ``log_likelihood`` and the norm
+        ``gradient``.
 
     Attributes
     ----------
     coef_ : (n_features,) array
-        w.
+        Coefficients w.
     intercept_ : float
-        b.
+        Intercept b.
     classes_ : (2,) array
         Labels of instances; 0 and 1 unless `y` held labels.
     loss_ : float
@@ -97,14 +100,15 @@ class LabelProportions(BagModel):
         groups: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> LabelProportions:
-        """Fit to counts.
+        """Fit to the number of positive instances of every bag.
 
         Parameters
         ----------
         X : (n_instances, n_features) array or sparse matrix
             Instances.
         y : (n_instances,) or (n_bags,) array
-            See `target`; per bag in the order of the sorted group labels, or repeated for every instance.
+            What is known, in the form that `target` names: per bag in the order of the sorted group labels, or per
+            instance.
         groups : (n_instances,) array, optional
             Bag of every instance.
         sample_weight : (n_bags,) array, optional
@@ -267,23 +271,23 @@ class LabelProportions(BagModel):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> float:
-        """Fraction of instances labelled right or, for counts and proportions of `groups`, their mean log-probability.
+        """Accuracy of the predicted labels or, with `groups`, mean log-probability of the counts of the bags.
 
         Parameters
         ----------
         X : (n_rows, n_features) array_like
             Covariates.
         y : (n_rows,) or (n_bags,) array_like
-            Labels of instances, whatever `target` is; with `groups`, what `target` says.
+            Without `groups` the labels of the instances, whatever `target` is; with `groups` what `target` names.
         sample_weight : (n_rows,) or (n_bags,) array_like, optional
             Weights of the instances, or of the bags.
         groups : (n_rows,) array_like, optional
-            Bag of every instance; of no use where `target` is "labels".
+            Bag of every instance; ignored if `target` is "labels".
 
         Returns
         -------
         float
-            Between 0 and 1, or a mean over bags in nats; more is better.
+            A fraction between 0 and 1, or a mean over bags in nats; larger is better.
 
         Raises
         ------
@@ -320,14 +324,14 @@ class LabelProportions(BagModel):
         return float(np.average(self._labels(theta) == labels, weights=weights))
 
     def instance_probabilities(self, X: Any, y: ArrayLike, groups: ArrayLike) -> Float64:
-        """P(instance positive) given the counts of its bag, (n_instances,); `y` as `target` says.
+        """P(instance is positive) given the count of its bag, (n_instances,).
 
         Parameters
         ----------
         X : (n_rows, n_features) array_like
             Covariates.
         y : array_like
-            As `target` says.
+            What is known of the bags, in the form that `target` names.
         groups : (n_rows,) array_like
             Bag of every row.
 

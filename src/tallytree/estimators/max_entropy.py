@@ -70,19 +70,19 @@ class HorvitzThompson:
         Parameters
         ----------
         level : float, optional
-            Coverage, 0.95 unless told.
+            Coverage, default 0.95.
         alpha : float, optional
-            ``1 - level``, as in statsmodels.
+            ``1 - level``, as in statsmodels; in place of `level`.
 
         Returns
         -------
         tuple of two floats
-            ``total`` minus and plus a quantile of the normal distribution times the standard error.
+            Lower and upper end: ``total`` minus and plus a normal quantile times the standard error.
 
         Raises
         ------
         ParameterError
-            If the estimate of the variance is negative, as it can be by Sen, Yates and Grundy: it says nothing then.
+            If the estimate of the variance is negative, as that of Sen, Yates and Grundy can be.
 
         See Also
         --------
@@ -113,26 +113,26 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     method : {"newton", "fixed-point"}
-        How the log-odds are found.
+        How the log-odds are found, see :func:`tallytree.learn.logits_from_inclusion`.
     tol : float
         Largest error of an inclusion probability.
     max_iter : int
-        Limit on iterations.
+        Largest number of iterations.
     random_state : int, RandomState or None
-        Starts the stream from which :meth:`sample` draws when it gets no `rng`.
+        Seed of the stream from which :meth:`sample` draws if it gets no `rng`.
 
     Attributes
     ----------
     logits_ : (N,) array
-        Log-odds theta; ``inf`` for units that are always in the sample, ``-inf`` for those that never are.
-        Scaled so that ``sum pikt_ = n``.
+        Log-odds theta; ``inf`` for units that are always in the sample, ``-inf`` for those that never are. A constant
+        is added so that `pikt_` sums to n.
     pikt_ : (N,) array
-        Poisson probabilities, sigmoid of `logits_`: a Poisson sample conditioned on its size is such a
-        sample.
+        Probabilities of the Poisson sampling design which, conditioned on its size n, is this design: the sigmoid of
+        `logits_`.
     inclusion_probabilities_ : (N,) array
-        What the design attains.
+        Inclusion probabilities that the design really has, within `tol` of those asked for.
     sample_size_ : int
-        n.
+        Sample size n.
 
     Raises
     ------
@@ -174,7 +174,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
 
     @staticmethod
     def inclusion_probabilities(sizes: ArrayLike, n: int) -> Float64:
-        """Probabilities proportional to size with sum n, capped at 1.
+        """Inclusion probabilities proportional to size, at most 1, that sum to n.
 
         Parameters
         ----------
@@ -221,7 +221,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         return facts + display.bars_of_variables(self.inclusion_probabilities_, "P(unit is in the sample)")
 
     def fit(self, pik: ArrayLike, y: None = None) -> MaxEntropySampler:
-        """Find the log-odds.
+        """Find the design that has these inclusion probabilities.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ParameterError
-            If ``pik`` are no probabilities, or their sum is not an integer.
+            If ``pik`` are not probabilities, or their sum is not an integer.
 
         See Also
         --------
@@ -296,8 +296,8 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         size : int, tuple of int or None
             How many; None draws one, without an axis for it.
         rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
-            Source of randomness. Without it the stream that `random_state` started in :meth:`fit` goes on, so
-            that calls differ from each other.
+            Source of randomness. Default: the stream that `random_state` started in :meth:`fit` continues, so that
+            every call gives other samples.
 
         Returns
         -------
@@ -331,7 +331,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         return model.sample(size, rng=generator).astype(bool)
 
     def joint_inclusion_probabilities(self, units: ArrayLike | None = None) -> Float64:
-        """P(i and j in the sample), inclusion probabilities on the diagonal.
+        """Probabilities that two units are both in the sample; on the diagonal the inclusion probabilities.
 
         Parameters
         ----------
@@ -346,7 +346,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ParameterError
-            If ``units`` are no units of the population.
+            If ``units`` are not units of the population.
         NotFittedError
             Before :meth:`fit`.
 
@@ -356,7 +356,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
 
         Notes
         -----
-        Cost: m inferences of m variables, after one law of the count of the other units.
+        Cost: m inferences of m variables, after one distribution of the count of the other units.
 
         Examples
         --------
@@ -381,10 +381,10 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         sample : (N,) or (1, N) array of truth values, or indices of the units in the sample
-            Which units were drawn, each once.
+            Which units were drawn.
         values : (N,) or (n,) array
-            The quantity for all units, or for the sampled ones: in the order of the indices, for truth values in
-            increasing order.
+            The quantity for all units, or for the sampled ones only: in the order of the indices, or of the units if
+            `sample` holds truth values.
 
         Returns
         -------
@@ -404,7 +404,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
 
         Notes
         -----
-        Cost: n inferences of n variables and one law of the count of the other units; no matrix over the
+        Cost: n inferences of n variables and one distribution of the count of the other units; no matrix over the
         population is formed.
 
         Examples

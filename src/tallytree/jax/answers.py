@@ -27,8 +27,9 @@ def log_partition(logits: Any, groups: Any = None, tables: Any = None, *, mask: 
     logits : array, (..., D)
         Log-odds; ``-inf`` excludes a variable, ``inf`` forces it on.
     groups : potential, log-table, list of Group, CountTree or None
-        What :class:`~tallytree.CountModel` takes, with arrays of JAX for log-tables where wanted, and the potentials
-        of :mod:`tallytree.jax`, whose numbers are arrays. Structure is static, numbers may be traced.
+        What :class:`~tallytree.CountModel` takes. Log-tables may be JAX arrays, and the potentials of
+        :mod:`tallytree.jax` have JAX arrays for numbers. Numbers may be traced by ``jit`` and ``grad``; which variables
+        are in which group may not.
     tables : list or array, optional
         With a CountTree: one potential, log-table or None per group, or all log-tables packed in one array.
     mask : array of bool, (..., D), optional
@@ -51,8 +52,8 @@ def log_partition(logits: Any, groups: Any = None, tables: Any = None, *, mask: 
 
     Notes
     -----
-    Differentiable in the log-odds, the log-tables and the real numbers of potentials, to any order; -inf where
-    nothing is possible, with derivative 0.
+    Differentiable in the log-odds, the log-tables and the real numbers of potentials, to any order. An impossible model
+    gives -inf with derivative 0.
 
     Accuracy: that of :class:`~tallytree.CountModel`, rounded to the dtype of ``logits``.
 
@@ -67,17 +68,17 @@ def log_partition(logits: Any, groups: Any = None, tables: Any = None, *, mask: 
 
 @in_floats
 def marginals(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
-    """P(y_d = 1), (..., D); arguments as in :func:`log_partition`.
+    """P(y_d = 1), (..., D).
 
-    An impossible model raises :class:`~tallytree.InfeasibleError`; under a transformation, where nothing can be
-    raised, its marginals are NaN.
+    An impossible model raises :class:`~tallytree.InfeasibleError`. Under ``jit`` and other transformations, where no
+    error can be raised, its marginals are NaN.
 
     Parameters
     ----------
     logits : array, (..., D)
         Log-odds; leading axes are a batch.
     groups : optional
-        What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
+        Potentials on counts, as in :func:`log_partition`; default none.
     tables : optional
         Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
     mask : array of bool, (..., D), optional
@@ -110,14 +111,14 @@ def marginals(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any 
 
 @in_floats
 def posterior_logits(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
-    """Log-odds of the marginals, (..., D), accurate where those round to 0 or 1; arguments as in :func:`log_partition`.
+    """Log-odds of the marginals, (..., D), accurate where the marginals themselves round to 0 or 1.
 
     Parameters
     ----------
     logits : array, (..., D)
         Log-odds; leading axes are a batch.
     groups : optional
-        What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
+        Potentials on counts, as in :func:`log_partition`; default none.
     tables : optional
         Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
     mask : array of bool, (..., D), optional
@@ -158,7 +159,7 @@ def count_log_probs(
     logits : array, (..., D)
         Log-odds; leading axes are a batch.
     groups : optional
-        What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
+        Potentials on counts, as in :func:`log_partition`; default none.
     group : int, optional
         Number of the group; default all variables.
     tables : optional
@@ -183,9 +184,9 @@ def count_log_probs(
 
     Notes
     -----
-    Right in the far tails: 1e-8 wherever the probability is above 1e-200, and finite wherever a count can occur.
+    Accuracy: 1e-8 wherever the probability is above 1e-200; finite for every count that can occur.
 
-    Cost: O(n^2) per model; a transform would lose the tails.
+    Cost: O(n^2) per model.
 
     Examples
     --------
@@ -212,15 +213,13 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = 
 
     ``H = log Z - sum_d logits_d P(y_d = 1) - sum_k sum_c P(z_k = c) log f_k(c)``
 
-    Accuracy: 1e-10 (1 + H), and 1e-12 of the largest finite log-weight: probabilities of modes with weights of e^100000
-    are right to ten digits, and are multiplied by what they were weighed by.
 
     Parameters
     ----------
     logits : array, (..., D)
         Log-odds; leading axes are a batch.
     groups : optional
-        What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
+        Potentials on counts, as in :func:`log_partition`; default none.
     tables : optional
         Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
     mask : array of bool, (..., D), optional
@@ -240,6 +239,11 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = 
     --------
     tallytree.jax.log_partition
     tallytree.CountModel
+
+    Notes
+    -----
+    Accuracy: 1e-10 (1 + H), plus 1e-12 times the largest finite log-weight, which matters for tables with entries such
+    as 1e5.
 
     Examples
     --------
@@ -265,17 +269,17 @@ def divergence(p: Problem, q: Problem) -> Any:
 
 @in_floats
 def error_bound(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = None) -> Any:
-    """Bound on the error of ``posterior_logits`` before it is rounded to the dtype of the answers, (...,).
+    """Certified bound on the absolute error of ``posterior_logits``, (...,), before rounding to their dtype.
 
-    It also bounds the error of ``log_partition`` up to the rounding of a number of its size; ``inf`` says that
-    nothing is certified, which happens for NaN in the input only.
+    It also bounds the error of ``log_partition``, up to the rounding of a number of its size. It is ``inf``, which
+    certifies nothing, only if the input holds NaN.
 
     Parameters
     ----------
     logits : array, (..., D)
         Log-odds; leading axes are a batch.
     groups : optional
-        What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
+        Potentials on counts, as in :func:`log_partition`; default none.
     tables : optional
         Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
     mask : array of bool, (..., D), optional

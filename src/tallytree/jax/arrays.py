@@ -105,10 +105,10 @@ _asked_for_single = ContextVar("asked_for_single", default=False)
 
 @contextmanager
 def single_precision() -> Iterator[None]:
-    """Everything that is traced inside is computed in 32-bit floats, as it is on TPUs, which have no others.
+    """Context manager: compute everything that is traced inside in 32-bit floats, as on TPUs, which have no others.
 
-    Sums are taken in logarithms, and :func:`~tallytree.jax.error_bound` says how good the answers are: a bound of
-    1e-3 for a hundred variables with log-odds of ordinary size (errors are about 1e-6), more where numbers are large.
+    Sums are taken in logarithms. :func:`~tallytree.jax.error_bound` certifies how good the answers are: about 1e-3
+    for a hundred variables with log-odds of ordinary size (true errors are about 1e-6), more if numbers are large.
 
     Yields
     ------

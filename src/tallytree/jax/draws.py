@@ -71,8 +71,9 @@ def sample(
 
     Notes
     -----
-    No impossible state is drawn. Draws have no derivative: they are constants to ``grad``. An impossible model raises
-    :class:`~tallytree.InfeasibleError`; under a transformation, where nothing can be raised, its draws are NaN.
+    No impossible state is drawn. To ``grad`` draws are constants. An impossible model raises
+    :class:`~tallytree.InfeasibleError`; under ``jit`` and other transformations, where no error can be raised, its
+    draws are NaN.
 
     Examples
     --------
@@ -96,7 +97,7 @@ def mode(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = Non
     logits : array, (..., D)
         Log-odds; leading axes are a batch.
     groups : optional
-        What :class:`~tallytree.CountModel` takes; potentials may hold arrays.
+        Potentials on counts, as in :func:`~tallytree.jax.log_partition`; default none.
     tables : optional
         Log-tables of the groups of a :class:`~tallytree.CountTree`, as in :func:`log_partition`.
     mask : array of bool, (..., D), optional

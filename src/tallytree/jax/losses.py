@@ -45,20 +45,23 @@ _REDUCTIONS = ("mean", "sum", "none")
 
 
 def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduction: str = "mean") -> Any:
-    """``-log P(sum of y in bag b = counts[b])``, y independent with log-odds ``logits``.
+    """Negative log-probability of the number of items that are on in every bag.
+
+    ``-log P(sum of y in bag b = counts[b])`` for independent items y with log-odds ``logits``.
 
     Parameters
     ----------
     logits : (items,), or (..., n) with ``bags=None``
         Log-odds of the items.
-    bags : integers or None
-        The bag of every item, or with ``offsets=True`` where every bag starts; see the module.
+    bags : (items,) integer array, (bags,) with ``offsets=True``, or None
+        The bag of every item, or with ``offsets=True`` the index at which every bag starts. With None the last axis of
+        `logits` is a bag, and items with log-odds of -inf are padding.
     counts : (bags,) or (...,) integers
         How many items of each bag are on.
     offsets : bool
         Whether `bags` says where every bag starts instead of the bag of every item.
     reduction : {"mean", "sum", "none"}
-        What to do with the losses of the bags.
+        How the losses of the bags are combined.
 
     Returns
     -------
@@ -77,7 +80,7 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
 
     Notes
     -----
-    A count that cannot occur has loss inf and gradient 0.
+    A count that is impossible has the loss inf and the gradient 0.
 
     Examples
     --------
@@ -94,7 +97,9 @@ def _count_nll(rows: Any, sizes: Any, counts: Any) -> Any:
 def proportion_nll(
     logits: Any, bags: Any, proportions: Any, *, offsets: bool = False, reduction: str = "mean"
 ) -> Any:
-    """As :func:`bag_nll`, with the share of items that are on; it is rounded to the nearest count.
+    """Negative log-probability of the share of items that are on in every bag.
+
+    The share stands for the nearest count; see :func:`bag_nll`.
 
     An item with log-odds of -inf belongs to its bag like any other; only with ``bags=None`` it is padding.
 
@@ -109,7 +114,7 @@ def proportion_nll(
     offsets : bool
         Whether `bags` says where every bag starts instead of the bag of every item.
     reduction : "mean", "sum" or "none"
-        Over the bags.
+        How the losses of the bags are combined.
 
     Returns
     -------
@@ -144,7 +149,7 @@ def _share_nll(rows: Any, sizes: Any, proportions: Any) -> Any:
 def positive_unlabelled_nll(
     logits: Any, labelled: Any, bags: Any, positives: Any, *, offsets: bool = False, reduction: str = "mean"
 ) -> Any:
-    """Labelled items are on, and each bag holds ``positives`` items that are on, labelled ones included.
+    """Loss for labelled and unlabelled items in bags with known numbers of items that are on.
 
     ``-log P(y_labelled = 1, sum of y in bag b = positives[b])``
 
@@ -157,11 +162,11 @@ def positive_unlabelled_nll(
     bags : array of int, (items,)
         The bag of every item.
     positives : array of int, (bags,)
-        Items that are on, labelled ones included.
+        Number of items of each bag that are on, labelled ones included.
     offsets : bool
         Whether `bags` says where every bag starts instead of the bag of every item.
     reduction : {"mean", "sum", "none"}
-        Over the bags.
+        How the losses of the bags are combined.
 
     Returns
     -------
@@ -204,7 +209,7 @@ def _labelled_nll(rows: Any, sizes: Any, positives: Any, marks: Any) -> Any:
 
 
 def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduction: str = "mean") -> Any:
-    """Multiple instances: a bag's label says whether at least one of its items is on.
+    """Negative log-probability of the labels of bags, which say whether at least one item is on.
 
     ``-log P(sum of y >= 1)`` for label 1, ``-log P(sum of y = 0)`` for label 0.
 
@@ -219,7 +224,7 @@ def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduc
     offsets : bool
         Whether `bags` says where every bag starts instead of the bag of every item.
     reduction : "mean", "sum" or "none"
-        Over the bags.
+        How the losses of the bags are combined.
 
     Returns
     -------

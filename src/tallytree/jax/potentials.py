@@ -39,14 +39,14 @@ _NUMBERS = {
 
 @jax.tree_util.register_pytree_node_class
 class ArrayPotential:
-    """A potential with array parameters of shape (...): ``log_table(n)`` has shape (..., n + 1).
+    """A potential whose numbers are JAX arrays of shape (...); its table ``log_table(n)`` has shape (..., n + 1).
 
     Parameters
     ----------
     name : str
-        Which potential.
+        Name of the potential.
     parameters : tuple of arrays
-        Its numbers. Users call :func:`exactly` and its relatives.
+        Its numbers. Users do not call this class but :func:`exactly` and the other functions of :mod:`tallytree.jax`.
 
     Raises
     ------
@@ -87,12 +87,12 @@ class ArrayPotential:
         Returns
         -------
         jax.Array, (..., n + 1)
-            Parameters that are arrays put their axes in front.
+            Log-values; the axes of the parameters come first.
 
         Raises
         ------
         ParameterError
-            If the group is too small for the potential and its parameters are known.
+            If the group is too small for the potential (unless its numbers are traced).
 
         See Also
         --------
@@ -131,7 +131,7 @@ class ArrayPotential:
 
 
 def exactly(k: Any) -> ArrayPotential:
-    """Exactly ``k`` variables on; ``k`` is an integer or an integer array, one entry per model.
+    """Potential that allows exactly ``k`` active variables, one ``k`` per model.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def exactly(k: Any) -> ArrayPotential:
 
 
 def at_least(k: Any) -> ArrayPotential:
-    """At least ``k`` variables on.
+    """Potential that allows ``k`` or more active variables, one ``k`` per model.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def at_least(k: Any) -> ArrayPotential:
 
 
 def at_most(k: Any) -> ArrayPotential:
-    """At most ``k`` variables on.
+    """Potential that allows at most ``k`` active variables, one ``k`` per model.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def at_most(k: Any) -> ArrayPotential:
 
 
 def between(lo: Any, hi: Any) -> ArrayPotential:
-    """From ``lo`` to ``hi`` on, both included.
+    """Potential that allows ``lo`` to ``hi`` active variables, both included, one pair per model.
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ def between(lo: Any, hi: Any) -> ArrayPotential:
 
 
 def gaussian(mean: Any, sd: Any) -> ArrayPotential:
-    """``exp(-(c - mean)^2 / (2 sd^2))``; differentiable in both.
+    """Bell curve ``exp(-(c - mean)^2 / (2 sd^2))`` of the count c, differentiable in ``mean`` and ``sd``.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ def poisson(mean: Any) -> ArrayPotential:
 
 
 def geometric(ratio: Any) -> ArrayPotential:
-    """``ratio^c``, ``ratio > 0``; differentiable.
+    """Potential ``ratio^c`` with a positive ratio, differentiable in it.
 
     Parameters
     ----------
@@ -353,12 +353,12 @@ def geometric(ratio: Any) -> ArrayPotential:
 
 
 def noisy_or(rate: Any, leak: Any = 0.0) -> ArrayPotential:
-    """P(an event | c active causes) ``= 1 - (1 - leak) (1 - rate)^c``; differentiable in both.
+    """Noisy-OR: probability of an effect of c active causes, ``1 - (1 - leak) (1 - rate)^c``; differentiable.
 
     Parameters
     ----------
     rate, leak : float or array
-        Probabilities that one cause, and that no cause, brings the effect about.
+        Probability that one cause brings the effect about, and that it comes about without any cause.
 
     Returns
     -------

@@ -158,16 +158,16 @@ class ConditionalLikelihood:
     offset : (n_rows,) array, optional
         Known part of the linear predictor.
     weights : (n_strata,) array, optional
-        Factors of the strata's log-likelihoods; a stratum of weight 0 is left out.
+        Factor of the log-likelihood of every stratum; a stratum of weight 0 is left out.
 
     Attributes
     ----------
     informative : (n_strata,) bool
-        Strata with cases, controls and positive weight.
+        Which strata contribute: those with a case, a control and a positive weight.
     n_rows_used : int
-        Rows that are in such a stratum.
+        Number of rows in these strata.
     n_cases : int
-        Cases in such strata.
+        Number of cases in these strata.
 
     Raises
     ------
@@ -284,7 +284,7 @@ class ConditionalLikelihood:
         return math.fsum(v for s in sets for v in (s.weights * s.log_likelihoods).tolist()), gradient
 
     def scores(self, beta: Float64) -> Float64:
-        """Gradients of the strata's weighted log-likelihoods, (n_strata, p); 0 for those left out.
+        """Gradient of the weighted log-likelihood of every stratum, (n_strata, p); 0 for strata that are left out.
 
         Parameters
         ----------
@@ -327,7 +327,7 @@ class ConditionalLikelihood:
         Returns
         -------
         ndarray, (n_rows,)
-            Their sum is 0; 0 for rows that are in no informative stratum.
+            The residuals, whose sum is 0; 0 for rows that are in no informative stratum.
 
         Raises
         ------
@@ -347,7 +347,7 @@ class ConditionalLikelihood:
         return sum((sets.excess() for sets in self._solve(beta)), np.zeros(len(self.x)))
 
     def row_scores(self, beta: Float64) -> Float64:
-        """Shares of the rows in the gradient, (n_rows, p), for standard errors that trust no model.
+        """Contribution of every row to the gradient, (n_rows, p), for robust standard errors.
 
         Parameters
         ----------
@@ -370,9 +370,9 @@ class ConditionalLikelihood:
 
         Notes
         -----
-        Row i has ``sum_s (y_is - p_is) (x_i - m_s)`` over its strata, where p is the probability of being a case and m
-        the expected sum of x of the cases minus that with one case less. For one case m is the mean of x, as in Lin
-        and Wei's estimator for untied times.
+        Row i contributes ``sum_s (y_is - p_is) (x_i - m_s)`` over its strata s. Here p_is is the probability that the
+        row is a case, and m_s the expected sum of x over k_s cases minus that over k_s - 1 cases. With one case m_s
+        is the weighted mean of x, as in the estimator of Lin and Wei for untied times.
 
         Examples
         --------
@@ -461,7 +461,7 @@ class ConditionalLikelihood:
         return (*self.first_order(beta), self.information(beta))
 
     def within(self) -> Float64:
-        """Covariates in informative strata minus the mean of all rows that strata connect, (n_rows_used, p).
+        """Covariates of rows in informative strata, minus their means over rows that strata connect, (n_rows_used, p).
 
         A combination of covariates that is constant here is constant within every stratum.
 

@@ -267,34 +267,34 @@ def newton(
 ) -> NewtonFit:
     """Maximise ``log L(beta) - l2 / 2 |beta|^2`` with exact Hessians and step halving.
 
-    ``log L`` is concave, so a step that does not raise it is halved until it does; the method ends when the
-    expected gain of a full step falls below ``tolerance (1 + |log L|)``, after taking that step.
+    ``log L`` is concave, so a step that does not raise it is halved until it does. The method ends when the expected
+    gain of a full step falls below ``tolerance (1 + |log L|)``, after taking that step.
 
-    With `spread` (p,), how much the covariates vary within strata, the method also ends, not converged, when a
-    step moves linear predictors by more than a half and gains next to nothing: the maximum is at infinity, and
-    the curvature left there is soon nothing but rounding.
+    With `spread` it also ends, without convergence, if the maximum is at infinity: when a step changes linear
+    predictors by more than a half and gains next to nothing.
 
     Parameters
     ----------
     likelihood : ConditionalLikelihood
-        What is maximised.
+        The likelihood to be maximised.
     beta : (p,) array
-        Where to begin.
+        Coefficients from which the search starts.
     l2 : float
         Penalty ``l2 / 2 |beta|^2``.
     tolerance : float
         Stop when the gain of a full step is below ``tolerance (1 + abs(log L))``.
     max_iterations : int
-        Limit on steps.
+        Largest number of steps.
     spread : (p,) array, optional
-        Scales of the covariates, for judging columns that say nothing new.
+        How much each covariate varies within strata, its standard deviation for instance.
     progress : bool or callable
-        Show the steps, or a function that is told of them, with ``log_likelihood`` and ``gradient`` (its norm).
+        True shows the steps. A function is called after each of them with ``log_likelihood`` and the norm ``gradient``.
 
     Returns
     -------
     NewtonFit
-        Coefficients, their information and how the search ended.
+        Fields ``beta`` (the coefficients), ``value``, ``gradient`` and ``information`` (of the likelihood there),
+        ``last_step``, ``n_iterations`` and ``converged``.
 
     Raises
     ------

@@ -29,16 +29,16 @@ from .descent import conjugate_gradients
 
 @dataclass(frozen=True, eq=False)
 class FixedCounts:
-    """Answers about a batch of sets: log-sums and marginals.
+    """Result of :func:`fixed_counts`: log-sums and marginals of a batch of sets.
 
     Attributes
     ----------
     model : CountModel
-        "Exactly k_b of the variables with log-odds theta_b", batch shape (B,).
-    log_sum : (B,)
-        log e_k(exp theta).
-    marginals : (B, n)
-        P(y_i = 1).
+        The models "exactly k_b of the variables with log-odds theta_b are on", batch shape (B,).
+    log_sum : (B,) array
+        ``log e_k(exp theta)``, where the elementary symmetric polynomial e_k is the sum over all ways to choose k.
+    marginals : (B, n) array
+        P(y_i = 1 | exactly k are on).
 
     See Also
     --------
@@ -105,14 +105,14 @@ class FixedCounts:
 
 
 def fixed_counts(theta: Float64, k: Ints) -> FixedCounts:
-    """Log-sums and marginals of sets, each with its number of variables that are on.
+    """Solve a batch of sets of variables, given how many of each set are on.
 
     Parameters
     ----------
     theta : (B, n) array
-        Log-odds, finite, or -inf where a row is padded.
+        Log-odds, one set per row; -inf pads sets with fewer than n variables.
     k : (B,) int array
-        Counts, at most the number of finite entries.
+        How many are on in each set, at most its number of variables.
 
     Returns
     -------
@@ -182,16 +182,16 @@ class InclusionFit:
 def logits_from_inclusion(
     pi: Float64, n: int, *, method: str = "newton", tolerance: float = 1e-13, max_iterations: int = 100
 ) -> InclusionFit:
-    """Log-odds with which subsets of size n have the inclusion probabilities `pi`.
+    """Find the log-odds for which random subsets of size n have the inclusion probabilities `pi`.
 
     Parameters
     ----------
     pi : (N,) array
-        Inclusion probabilities.
+        Inclusion probabilities, which sum to n.
     n : int
         Size of the sample, 0 < n < N.
     method : {"newton", "fixed-point"}
-        "fixed-point" takes only the cheap steps, damped where the variance is small.
+        "newton" mixes cheap steps with Newton's; "fixed-point" takes only cheap steps, damped if the variance is small.
     tolerance : float
         Largest error of an inclusion probability.
     max_iterations : int
@@ -200,7 +200,8 @@ def logits_from_inclusion(
     Returns
     -------
     InclusionFit
-        With the log-odds in ``theta``.
+        Fields ``theta`` (the log-odds), ``marginals`` (the inclusion probabilities that they have), ``error`` (the
+        largest difference from `pi`), ``n_iterations``, ``converged`` and ``n_inferences``.
 
     Raises
     ------
@@ -213,9 +214,9 @@ def logits_from_inclusion(
 
     Notes
     -----
-    Cost: one inference per cheap step, three of them for large populations; where the variance is small a few
-    Newton steps, each 2 N inferences of N units up to N = 600 and a few Hessian products above.
-    Accuracy: probabilities within `tolerance` of `pi`, and within 1e-9 of it relatively where rounding allows.
+    Cost: one inference per cheap step, about three of them for a large population. If the variance is small, a few
+    Newton steps are added: each takes 2 N inferences up to N = 600, and a few Hessian products above.
+    Accuracy: probabilities within `tolerance` of `pi`, and within a relative 1e-9 where rounding allows.
 
     Examples
     --------

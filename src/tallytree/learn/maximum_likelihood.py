@@ -26,26 +26,27 @@ METHODS = ("auto", "l-bfgs", "cg", "newton-cg")
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Result of a fit.
+    """Result of :func:`fit`.
 
     Attributes
     ----------
     model : CountModel
         The fitted model.
     log_likelihood : float
-        Mean log-probability of a row, penalties not counted.
+        Mean log-probability of a row, without penalties.
     gradient_norm : float
-        Largest absolute difference between model and data in a free statistic, penalties included.
+        Largest absolute entry of the gradient of the penalised objective: without penalties, the largest difference
+        between a statistic of the model and of the data.
     n_iterations, n_evaluations, n_products : int
-        Steps of the optimiser, inferences and Hessian products.
+        Number of steps of the optimiser, of inferences and of Hessian products.
     converged : bool
         Whether the optimiser met its tolerance.
     history : tuple of float
-        Penalised objective per row after every step, falling.
+        Penalised mean log-loss of a row after every step; it falls.
     message : str
-        What the optimiser said.
+        Why the optimiser stopped.
     parameters : dict
-        Values of the parameters of potentials by name.
+        Fitted values of the parameters of potentials, by name.
 
     See Also
     --------
@@ -96,52 +97,55 @@ def fit(
 ) -> Fit:
     """Fit the parameters of a model to binary rows by exact maximum likelihood.
 
-    Minimises ``log Z - mean log-weight`` plus penalties; at the optimum the model's means of y,
-    frequencies of counts and, for a model with edges, means of ``y_i y_j`` equal those of the data.
+    Maximises the mean log-probability of the rows minus penalties. Without penalties, at the optimum the marginals, the
+    distributions of the counts and, for a model with edges, the means of ``y_i y_j`` equal the frequencies in the data.
 
     Parameters
     ----------
     model : CountModel
-        Structure, values of what is fixed and centre of the penalties; not a batch.
+        The structure to fit; not a batch. What is fixed keeps its value in this model, and penalties pull towards it.
     data : (N, D) array of 0 and 1, iterable of such arrays or of pairs (rows, weights), or Statistics
-        The rows. Only their means matter, so batches are read once and never kept.
+        The rows. Only their means are needed, so an iterable of arrays is read once and never kept in memory.
     weights : (N,) array, optional
         Weights of the rows of one array.
     start : CountModel, optional
-        Where to begin (warm start), on the same structure; default `model`. Parameters begin where they say.
+        Where the search begins (warm start), on the same structure; default `model`. A :class:`Parameter` begins at its
+        own ``start``.
     logits : "free", "tied", "fixed" or (D,) int array
-        What may move; equal labels move together, -1 stays.
+        Which logits are learned: each by itself, one number for all, or none. In an array, variables with equal labels
+        move by the same amount, and -1 marks a fixed one.
     tables : "free", "fixed", "by-size", ParametricPotential, or list with one entry per group
-        "by-size" ties groups of equal size. A potential from :func:`parametric` has few numbers to learn and takes the
-        place of the table in `model`; alone it stands for all groups, which share its parameters. Entries of -inf stay.
+        Which log-tables are learned. "by-size" gives groups of equal size the same changes. A potential from
+        :func:`parametric` has few numbers to learn and takes the place of the table in `model`; given alone, it holds
+        for all groups, which share its parameters. Entries of -inf stay.
     edges : "free", "tied", "fixed" or (E,) int array
-        What may move of the edges of a model that has them, labelled as logits are. Of every edge only the
-        interaction ``log t(1,1) - log t(1,0) - log t(0,1) + log t(0,0)`` moves, by the entry (1, 1), which
-        stays where it is -inf. The other three entries keep their values in `model`: they amount to a
-        constant and to logits, so with free logits nothing is lost. A free table of a group of just the two
-        ends of an edge says the same as its interaction: the fit is as good, their shares are arbitrary.
+        Which edges are learned, in the same way as `logits`, if the model has edges. Of every edge only the interaction
+        ``log t(1,1) - log t(1,0) - log t(0,1) + log t(0,0)`` is learned, by changing the entry (1, 1) unless that is
+        -inf. The other three entries keep their values in `model`; with free logits nothing is lost by this. If a group
+        of just the two ends of an edge has a free table as well, the two can express the same; how they share it is
+        arbitrary.
     l2, l2_tables, l2_edges : float
-        Penalties ``l2 / 2 * sum of squares`` per row on the change of free logits, table entries and
-        interactions from `model`; `l2_tables` and `l2_edges` default to `l2`. Parameters are not penalised.
+        Penalties ``l2 / 2 * sum of squares``, beside the mean log-loss of a row, on the changes of free logits, table
+        entries and interactions from `model`; `l2_tables` and `l2_edges` default to `l2`. A :class:`Parameter` is not
+        penalised.
     smoothness : float
-        Penalty per row on squared second differences of the log-tables.
+        Penalty on the squared second differences of the log-tables, beside the mean log-loss of a row.
     method : {"auto", "newton-cg", "l-bfgs", "cg"}
-        "newton-cg" is a trust-region Newton method on exact Hessian products, scaled by the variances; there are no
-        products for edges that move. "l-bfgs" keeps the last twenty gradients; "cg" is nonlinear conjugate gradients.
-        "auto" takes what was faster when measured side by side: Newton, unless there are edges or some variable is
-        in more than five nested groups. With a table to learn on every group, L-BFGS mostly took 2 to 30 times the
-        processor time of Newton's method for one group, 0.8 to 10 times for two levels, 0.9 to 6 times for
-        three to five; for a balanced binary tree of 64 to 256 variables, six to eight levels, 0.3 to 0.7 times.
+        "newton-cg" is a trust-region Newton method with exact Hessian products (not for edges that are learned);
+        "l-bfgs" keeps the last twenty gradients; "cg" is nonlinear conjugate gradients. "auto" takes what was faster
+        when measured side by side: Newton's method, unless there are edges or some variable is in more than five nested
+        groups. For a single group L-BFGS mostly took 2 to 30 times the processor time of Newton's method, for six to
+        eight levels of nested groups 0.3 to 0.7 times.
     tol : float
-        Stop when no free statistic differs by more than this.
+        Stop when no learned statistic of the model differs from that of the data by more than this.
     max_iter : int
-        Limit on steps.
+        Largest number of steps.
     gauge : {"endpoints", None}
-        Tables are determined up to a factor and a tilt ``exp(lambda c)`` against the logits. "endpoints"
-        reports them with ``log f(0) = log f(n) = 0`` wherever the logits may move freely; the distribution
-        is the same.
+        A table can be multiplied by a constant and by ``exp(a c)`` without changing the distribution, if the logits
+        of its variables fall by a. "endpoints" chooses the version with ``log f(0) = log f(n) = 0`` wherever the
+        logits are free; None leaves the tables as the search ended.
     progress : bool or callable
-        Show the steps, or a function that is told of them, with ``log_likelihood`` and ``gradient`` (its norm).
+        True shows the steps. A function is called after each of them with ``log_likelihood`` and the norm ``gradient``.
 
     Returns
     -------
@@ -170,14 +174,14 @@ def fit(
     --------
     >>> rows = np.array([[1, 0, 0], [0, 1, 1], [1, 1, 0], [0, 0, 0], [1, 0, 1], [0, 0, 1]])
     >>> start = tt.CountModel(np.zeros(3), np.zeros(4))
-    >>> found = fit(start, rows, tables="fixed")
+    >>> found = tt.learn.fit(start, rows, tables="fixed")
     >>> found.model.marginals.round(4)
     array([0.5   , 0.3333, 0.5   ])
 
     With edges the pairs are matched too:
 
     >>> chain = tt.CountModel(np.zeros(3), edges=tt.Forest([(0, 1), (1, 2)], 0.0))
-    >>> fit(chain, rows).model.edge_marginals[:, 1, 1].round(4)
+    >>> tt.learn.fit(chain, rows).model.edge_marginals[:, 1, 1].round(4)
     array([0.1667, 0.1667])
     """
     tol, max_iter, progress = stopping(tol, max_iter, progress)

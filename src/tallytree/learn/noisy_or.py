@@ -46,7 +46,7 @@ def effect_losses(log_none: Float64, seen: Any) -> tuple[Float64, Float64]:
 
 @dataclass(frozen=True, eq=False)
 class NoisyOrFit:
-    """Rates that were learned, and how the search ended.
+    """Result of :func:`fit_noisy_or`: the rates, and how the search ended.
 
     Attributes
     ----------
@@ -55,11 +55,11 @@ class NoisyOrFit:
     leak : float
         Probability of the effect without any cause.
     log_likelihood : float
-        Mean over the rows.
+        Mean log-probability of the effect of a row.
     converged : bool
         Whether the gradient fell below the tolerance.
     n_iterations : int
-        Steps that were taken.
+        Number of steps.
 
     See Also
     --------
@@ -121,9 +121,10 @@ def fit_noisy_or(
     max_iter: int = 500,
     progress: bool | Report = False,
 ) -> NoisyOrFit:
-    """Learn the rates of a noisy-OR, one for every cause, from effects.
+    """Learn the rates of a noisy-OR, one for every cause, from causes and effects.
 
-    ``log P(t_n = 0) = log(1 - leak) + sum_d log(1 - p_nd rate_d)``, p the probabilities of the causes.
+    The effect of row n is absent with ``log P(t_n = 0) = log(1 - leak) + sum_d log(1 - p_nd rate_d)``, where p_nd is
+    the probability that cause d is on in row n.
 
     Parameters
     ----------
@@ -131,22 +132,22 @@ def fit_noisy_or(
         Log-odds of the causes in every row before the effect is known; ``inf`` and ``-inf`` where a cause was seen to
         be on or off.
     effects : array_like, (N,)
-        0 or 1.
+        Whether the effect was seen in every row, 0 or 1.
     leak : float, optional
-        Probability of the effect without any cause; learned unless given.
+        Probability of the effect without any cause. It is learned if omitted.
     l2 : float
-        Penalty ``l2 / 2 * sum of squares`` on the log-odds of the rates, beside the mean loss of a row.
+        Penalty ``l2 / 2 * sum of squares`` on the log-odds of the rates, beside the mean log-loss of a row.
     tol : float
         Stop when no entry of the gradient is larger.
     max_iter : int
         Limit on steps.
     progress : bool or callable
-        Show the steps, or a function that is told of them, with ``log_likelihood`` and ``gradient`` (its norm).
+        True shows the steps. A function is called after each of them with ``log_likelihood`` and the norm ``gradient``.
 
     Returns
     -------
     NoisyOrFit
-        Rates, leak, and models with them.
+        Rates and leak; its method ``model`` makes models with them.
 
     Raises
     ------

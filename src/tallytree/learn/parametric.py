@@ -20,14 +20,14 @@ from ..potentials.formulas import FAMILIES, REAL, Domain, Family
 class Parameter:
     """A number that is learned.
 
-    Wherever a parameter with this name appears it is the same number: potentials that share it are tied.
+    A parameter is known by its name: potentials that use the same name share one number.
 
     Parameters
     ----------
     name : str
-        What it is called in the result.
+        Name of the parameter, also in the result.
     start : float
-        Where the search begins, inside the range that the potential allows.
+        Value from which the search starts, inside the range that the potential allows.
 
     Raises
     ------
@@ -60,15 +60,15 @@ class ParametricPotential:
     Attributes
     ----------
     name : str
-        Name of the family.
+        Name of the potential, such as "noisy_or".
     arguments : mapping
-        Numbers, and a :class:`Parameter` where one is learned.
+        Its arguments by name: numbers, or a :class:`Parameter` for one that is learned.
     domains : mapping
-        Where every argument may lie.
+        Range of every argument.
     family : object
-        What computes log-tables and their derivatives.
+        Computes log-tables and their derivatives; for internal use.
     factory : callable
-        Makes the potential from numbers.
+        The function that makes the potential from numbers.
 
     See Also
     --------
@@ -103,7 +103,7 @@ class ParametricPotential:
         return tuple(value for value in self.arguments.values() if isinstance(value, Parameter))
 
     def ranges(self) -> list[tuple[Parameter, Domain]]:
-        """Every parameter with the range of the argument in whose place it is.
+        """Every parameter, with the range of the argument that it stands for.
 
         Returns
         -------
@@ -124,26 +124,29 @@ class ParametricPotential:
         return [(value, self.domains[name]) for name, value in named if isinstance(value, Parameter)]
 
     def table(self, n: int, coordinates: Mapping[str, float]) -> tuple[Float64, dict[str, Float64]]:
-        """Log-table (n + 1,) and its derivative in the coordinate of every parameter, by the parameters' names.
+        """Log-table, and its derivative with respect to the coordinate of every parameter.
+
+        The coordinate of a parameter is the unbounded number that the search moves: the log-odds of a probability, the
+        logarithm of a positive number, any other number itself.
 
         Parameters
         ----------
         n : int
             Size of the group.
         coordinates : mapping
-            Coordinates of the parameters by name.
+            Coordinate of every parameter, by name.
 
         Returns
         -------
         log_f : ndarray, (n + 1,)
             The log-table.
         slopes : dict of str to ndarray, (n + 1,)
-            Its derivatives by the parameters' names.
+            Its derivatives, by the names of the parameters.
 
         Raises
         ------
         ParameterError
-            If ``n`` is no size, or a coordinate is missing.
+            If ``n`` is not a size, or a coordinate is missing.
 
         See Also
         --------
@@ -174,7 +177,9 @@ class ParametricPotential:
         return np.asarray(log_f, np.float64), out
 
     def at(self, values: Mapping[str, float]) -> Any:
-        """The named potential with these values, as ``fit(...).parameters`` has them; not for a function of one's own.
+        """The potential with these values of its parameters, such as those in ``fit(...).parameters``.
+
+        Not for a function of your own, for which there is no named potential.
 
         Parameters
         ----------
@@ -225,17 +230,17 @@ class ParametricPotential:
 
 
 def parametric(factory: Callable[..., Any], *args: Any, **kwargs: Any) -> ParametricPotential:
-    """A potential whose parameters are learned by :func:`fit` and :func:`fit_conditional`.
+    """Make a potential with parameters that :func:`fit` and :func:`fit_conditional` learn.
 
     Parameters
     ----------
     factory : callable
-        One of ``noisy_or``, ``noisy_and``, ``gaussian``, ``poisson``, ``quadratic``, ``all_or_none``, ``geometric`` and
-        ``spike_and_slab`` of tallytree; or a function ``factory(n, **numbers)`` of one's own that returns the log-table
-        (n + 1,) and a mapping from every learned argument to the derivative of the log-table. Its parameters are any
-        real numbers.
+        One of ``noisy_or``, ``noisy_and``, ``gaussian``, ``poisson``, ``quadratic``, ``all_or_none``, ``geometric``
+        and ``spike_and_slab`` of tallytree; or a function of your own, ``factory(n, **numbers)``, that returns the
+        log-table (n + 1,) and a mapping from the name of every learned argument to the derivative of the log-table.
+        The parameters of such a function may be any real numbers.
     *args, **kwargs
-        The arguments of the factory. A :class:`Parameter` is learned, everything else stays as it is.
+        The arguments of the factory, without n. A :class:`Parameter` is learned, a number stays as it is.
 
     Returns
     -------
@@ -254,9 +259,9 @@ def parametric(factory: Callable[..., Any], *args: Any, **kwargs: Any) -> Parame
 
     Notes
     -----
-    Probabilities are moved by their log-odds and positive numbers by their logarithms, so that an optimum at the end of
-    their range is approached, not reached. Derivatives pass through the table by the chain rule: one inference gives
-    the gradient, however many groups share a parameter.
+    The search moves the log-odds of probabilities and the logarithms of positive numbers, so an optimum at the end of
+    their range is approached but not reached. Cost: one inference gives the gradient, however many groups share a
+    parameter.
 
     Examples
     --------

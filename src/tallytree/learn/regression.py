@@ -32,28 +32,28 @@ Tables = str | ParametricPotential | list[str | ParametricPotential] | list[list
 
 @dataclass(frozen=True, eq=False)
 class ConditionalFit:
-    """A fitted conditional model.
+    """Result of :func:`fit_conditional`.
 
     Attributes
     ----------
-    coef : (p,) or (p, D)
-        Weights of the covariates, shared by all variables or own to each.
-    intercept : (D,)
-        b.
-    tables : (n_classes, T)
-        Packed log-tables of every class of rows.
+    coef : (p,) or (p, D) array
+        Coefficients of the covariates, shared by all variables or separate for each.
+    intercept : (D,) array
+        Intercept of every variable.
+    tables : (n_classes, T) array
+        Log-tables of every class of rows: those of all groups, one after the other.
     log_likelihood : float
         Mean log-probability of a training row.
     history : tuple of float
-        Objective per row after each step or epoch.
+        Penalised mean log-loss of a row after each step or epoch.
     converged : bool
         Whether the optimiser met its tolerance (always False for minibatches).
     edges : Forest or None
         The edges with their fitted tables.
     parameters : dict
-        Values of the parameters of potentials by name.
+        Fitted values of the parameters of potentials, by name.
     tree : CountTree
-        The structure.
+        The groups.
 
     See Also
     --------
@@ -81,7 +81,7 @@ class ConditionalFit:
         return display.fit_page(self, coef=self.coef.shape, variables=len(self.intercept))
 
     def model(self, X: ArrayLike, classes: ArrayLike | None = None) -> CountModel:
-        """The batch of models of new rows.
+        """The models of new rows, as a batch.
 
         Parameters
         ----------
@@ -144,48 +144,52 @@ def fit_conditional(
     warm_start: ConditionalFit | None = None,
     progress: bool | Report = False,
 ) -> ConditionalFit:
-    """Fit a conditional count model by exact maximum likelihood.
+    """Fit a regression of binary vectors on covariates, with potentials on counts, by exact maximum likelihood.
+
+    ``log p(y | x) = sum_d (x_d . w + b_d) y_d + sum_i log f_i(count of group i) - log Z(x)``, with pairwise tables if
+    there are edges: logistic regression of D responses that the potentials make dependent.
 
     Parameters
     ----------
     tree : CountTree
         Groups whose counts have potentials.
     X : (N, D, p) or (N, p) array
-        Covariates of every variable of every row (weights shared between variables), or of every row (own
-        weights for every variable).
+        Covariates: (N, D, p) if every variable of every row has its own (all variables then share the coefficients
+        w), or (N, p) if those of a row hold for all of its variables (every variable then has coefficients of its
+        own).
     Y : (N, D) array of 0 and 1
         Responses.
     edges : Forest, optional
-        Pairwise tables between variables, shared by all rows (Eq. 8 of the paper given x); not a batch. Its tables are
-        where the search starts, and stay where `interactions` says so.
+        Pairwise tables between variables, shared by all rows; not a batch. The search starts from its tables.
     interactions : "free", "tied", "fixed" or (E,) int array
-        Which entries (1, 1) of the tables of edges are learned, as `edges` in :func:`~tallytree.learn.fit`.
+        Which of the edges are learned, as `edges` in :func:`~tallytree.learn.fit`.
     classes : (N,) int array, optional
-        Rows of one class share their tables; default all rows.
+        Class of every row. Rows of one class share their log-tables; default one class.
     intercept : {"own", "shared", "none"}
-        b_d, one b for all variables, or none.
+        One intercept for every variable, one for all of them, or none.
     tables : "free", "fixed", ParametricPotential, list with one of these per group, or list of such lists per class
-        Whether and how the tables are learned, as in :func:`~tallytree.learn.fit`; potentials from
-        :func:`~tallytree.learn.parametric` have few numbers to learn, which are shared where they have the same name,
-        also between classes.
+        Whether and how the log-tables are learned, as in :func:`~tallytree.learn.fit`. A potential from
+        :func:`~tallytree.learn.parametric` has few numbers to learn; parameters of the same name are the same number,
+        also in different classes.
     start_tables : (T,) or (n_classes, T) array, optional
-        Where the log-tables start, or stay; -inf entries stay. Default 0.
+        Log-tables of all groups, one after the other, from which the search starts (or which are kept, if "fixed").
+        Entries of -inf stay. Default 0.
     l2, l2_tables, l2_edges : float
-        Penalties per row ``l2 / 2 |w|^2`` (intercepts and parameters are free), on changes of table entries and of
-        interactions; `l2_tables` and `l2_edges` default to `l2`.
+        Penalties ``l2 / 2 * sum of squares`` beside the mean log-loss of a row: on the coefficients, on changes of
+        table entries and on changes of interactions. `l2_tables` and `l2_edges` default to `l2`. Intercepts and
+        parameters of potentials are not penalised.
     method : {"auto", "newton-cg", "l-bfgs"}
-        As in :func:`~tallytree.learn.fit`; "auto" is "newton-cg" unless there are edges, or
-        potentials with parameters, which Newton's steps may throw to the end of their range.
+        As in :func:`~tallytree.learn.fit`. "auto" is "newton-cg" unless there are edges or potentials with parameters.
     tol, max_iter : float, int
-        Tolerance on the gradient and limit on steps, or on epochs with minibatches.
+        Tolerance on the gradient, and limit on the number of steps (of epochs, with minibatches).
     batch_size : int, optional
-        Adam on minibatches of this many rows instead.
+        Number of rows of a minibatch. If given, Adam on minibatches takes the place of `method`.
     learning_rate : float
-        Of Adam.
+        Step size of Adam.
     rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
-        Order of the minibatches.
+        Source of randomness for the order of the minibatches.
     warm_start : ConditionalFit, optional
-        Where to start.
+        An earlier result from which to start.
     progress : bool or callable
         As in :func:`~tallytree.learn.fit`.
 
@@ -210,13 +214,13 @@ def fit_conditional(
 
     Examples
     --------
-    Rows whose last covariate says how many are on, with a noisy-OR rate to learn:
+    Four responses per row and a noisy-OR on their count, whose rate is learned together with the coefficient:
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(200, 4, 1))
     >>> y = tt.CountModel(x[..., 0] - 1.0, tt.noisy_or(0.4)).sample(rng=1)
     >>> effect = tt.learn.parametric(tt.noisy_or, tt.learn.Parameter("rate", 0.5))
-    >>> found = fit_conditional(tt.CountTree.flat(4), x, y, intercept="shared", tables=effect)
+    >>> found = tt.learn.fit_conditional(tt.CountTree.flat(4), x, y, intercept="shared", tables=effect)
     >>> found.converged, sorted(found.parameters)
     (True, ['rate'])
     """

@@ -20,18 +20,18 @@ _ROWS = 4096  # rows handled at a time
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Weighted means of the natural statistics.
+    """Weighted means over rows, made by :meth:`CountFeatures.mean`.
 
     Attributes
     ----------
     logits : (D,)
-        Mean of y.
+        Mean of y, the frequency with which each variable is on.
     tables : (T,)
-        Frequencies of the counts of every group, packed group after group.
+        Frequencies of the counts of every group, one group after the other.
     weight : float
         Total weight of the rows.
     edges : (4 E,)
-        Frequencies of the states 00, 01, 10, 11 of every pair, packed edge after edge.
+        Frequencies of the states 00, 01, 10, 11 of every pair, one edge after the other.
 
     See Also
     --------
@@ -52,7 +52,7 @@ class Statistics:
 
     @property
     def packed(self) -> Float64:
-        """Logits, tables and edges, one after the other.
+        """``logits``, ``tables`` and ``edges`` in one array.
 
         See Also
         --------
@@ -67,14 +67,17 @@ class Statistics:
 
 
 class CountFeatures:
-    """Natural statistics of rows for the groups of a tree and the edges of a forest.
+    """What :func:`fit` needs to know of rows: how often each variable is on, and how often each count occurs.
+
+    The tables of all groups are stored in one array of T entries, one table after the other, and likewise those of all
+    edges; both are called packed. An entry of a packed array is a cell.
 
     Parameters
     ----------
     tree : CountTree
         The structure.
     pairs : (E, 2) array of int, optional
-        The pairs of a forest; default none.
+        The pairs of variables that are joined by edges; default none.
 
     Raises
     ------
@@ -114,7 +117,7 @@ class CountFeatures:
 
     @property
     def n_cells(self) -> int:
-        """Number of table entries T of all groups.
+        """Number T of table entries of all groups together.
 
         See Also
         --------
@@ -130,7 +133,7 @@ class CountFeatures:
 
     @cached
     def group_of_cell(self) -> Ints:
-        """Group of every packed table entry, (T,).
+        """Number of the group to which each cell belongs, (T,).
 
         See Also
         --------
@@ -145,7 +148,7 @@ class CountFeatures:
         return np.repeat(np.arange(len(self.offset) - 1), np.diff(self.offset))
 
     def cells(self, rows: NDArray[Any]) -> Ints:
-        """Packed table entry that each row uses in each group, (N, n_groups).
+        """Cell of the packed tables for the count of each row in each group, (N, n_groups).
 
         Parameters
         ----------
@@ -155,12 +158,12 @@ class CountFeatures:
         Returns
         -------
         ndarray of int, (N, n_groups)
-            Places in the packed tables.
+            Indices from 0 to T - 1.
 
         Raises
         ------
         ParameterError
-            If ``rows`` are no rows of zeros and ones.
+            If ``rows`` are not rows of zeros and ones.
 
         See Also
         --------
@@ -185,7 +188,7 @@ class CountFeatures:
         return np.asarray(counts + self.offset[:-1], np.int64)
 
     def pair_cells(self, rows: NDArray[Any]) -> Ints:
-        """Packed edge entry that each row uses at each edge, (N, E).
+        """Cell of the packed tables of edges for the states of each row, (N, E).
 
         Parameters
         ----------
@@ -195,12 +198,12 @@ class CountFeatures:
         Returns
         -------
         ndarray of int, (N, E)
-            Places in the packed tables of the edges.
+            Indices from 0 to 4 E - 1: edge e has the cells 4 e + 0, ..., 4 e + 3 for the states 00, 01, 10, 11.
 
         Raises
         ------
         ParameterError
-            If ``rows`` are no rows of zeros and ones.
+            If ``rows`` are not rows of zeros and ones.
 
         See Also
         --------
@@ -221,7 +224,7 @@ class CountFeatures:
         return np.asarray(4 * np.arange(len(self.pairs)) + 2 * first + second, np.int64)
 
     def mean(self, rows: NDArray[Any], weights: Float64 | None = None) -> Statistics:
-        """Weighted means over rows (N, D) of zeros and ones.
+        """Weighted means over the rows.
 
         Parameters
         ----------
@@ -238,7 +241,7 @@ class CountFeatures:
         Raises
         ------
         ParameterError
-            If ``rows`` are no rows of zeros and ones, or ``weights`` no weights of them.
+            If ``rows`` are not rows of zeros and ones, or ``weights`` do not fit them.
 
         See Also
         --------
@@ -264,7 +267,7 @@ class CountFeatures:
         return Statistics(frequencies(rows, weight, total), tables / total, total, edges / total)
 
     def log_weight(self, rows: NDArray[Any], logits: Float64, packed: Float64) -> Float64:
-        """Log of the unnormalised probability of rows by logits and tables, (N,); edges are not counted.
+        """Logarithm of the unnormalised probability of rows under logits and log-tables, without edges, (N,).
 
         Parameters
         ----------
@@ -273,7 +276,7 @@ class CountFeatures:
         logits : (D,) array
             Log-odds.
         packed : (T,) array
-            Log-tables one after the other.
+            Packed log-tables.
 
         Returns
         -------

@@ -24,12 +24,12 @@ from ..memo import cached
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """Sets of rows with their cases, one after the other; a row may be in several sets (risk sets).
+    """Sets of rows (strata), and which rows of each set are its cases. A row may be in several sets.
 
     Attributes
     ----------
     rows : (total,) int
-        Row numbers, stratum after stratum.
+        Numbers of the rows of all strata, one stratum after the other.
     offsets : (n_strata + 1,) int
         Where each stratum starts in `rows`.
     cases : (total,) bool
@@ -38,7 +38,7 @@ class Strata:
     Raises
     ------
     ParameterError
-        If they do not fit one another.
+        If the three arrays do not fit one another.
 
     See Also
     --------
@@ -197,7 +197,7 @@ def fingerprint(*arrays: Any) -> str:
 
 
 def strata_of_groups(codes: Ints, cases: Bools) -> Strata:
-    """Matched sets from a group number per row.
+    """Matched sets, from the number of the set of every row.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def strata_of_groups(codes: Ints, cases: Bools) -> Strata:
 
 
 def risk_sets(time: Float64, event: Bools, entry: Float64 | None = None, codes: Ints | None = None) -> Strata:
-    """Risk sets of the exact partial likelihood: at each time with events, who is under observation.
+    """Risk sets of survival data: for every time with an event, the rows that were under observation.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def risk_sets(time: Float64, event: Bools, entry: Float64 | None = None, codes: 
     entry : (n,) array, optional
         Time from which a row is under observation; it is at risk at t if ``entry < t <= time``.
     codes : (n,) int array, optional
-        Strata with separate baselines.
+        Stratum of every row; strata have separate baseline hazards. Default one stratum.
 
     Returns
     -------

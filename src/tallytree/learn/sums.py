@@ -28,24 +28,24 @@ from .descent import minimise, stopping
 
 @dataclass(frozen=True, eq=False)
 class SumFit:
-    """Log-odds that were learned from sums, and how the search ended.
+    """Result of :func:`fit_sums`: the log-odds, and how the search ended.
 
     Attributes
     ----------
     coef : (p,) array
         Coefficients of the covariates; without covariates the log-odds of the n events.
     intercept : float
-        What is added to all log-odds; 0 without covariates.
+        Constant that is added to all log-odds; 0 without covariates.
     weights : (n,) array
         Weights of the events.
     step : float or None
-        Step of the grid of real weights.
+        Spacing of the grid of real weights; None for integers.
     log_likelihood : float
-        Mean over the rows.
+        Mean log-probability of the observation of a row.
     converged : bool
         Whether the gradient fell below the tolerance.
     history : tuple of float
-        Penalised objective per row after every step.
+        Penalised mean log-loss of a row after every step.
 
     See Also
     --------
@@ -121,34 +121,34 @@ def fit_sums(
 ) -> SumFit:
     """Learn log-odds of events from their weighted sums alone, by maximum likelihood.
 
-    Maximises ``mean_r log E[f_r(w . y)]`` for independent events with log-odds ``X_r coef + intercept``. ``f_r`` is 1
-    where row r says that the sum is, and 0 elsewhere, or any potential of it.
+    Maximises ``mean_r log E[f_r(w . y)]`` for independent events y with log-odds ``X_r coef + intercept``. ``f_r`` is 1
+    for the sums that the observation of row r allows and 0 for others, or any potential on the sum.
 
     Parameters
     ----------
     weights : (n,) array_like
         Weights of the events, as of :class:`~tallytree.PoissonBinomial`; the same in every row.
     value : (N,) array_like, optional
-        The sums that were observed.
+        The observed sums, if they are known exactly. Give one of `value`, a range, and `log_f`.
     low, high : (N,) array_like or number, optional
-        Ranges in which sums were observed, both ends included; infinite, or left out, where there is none.
+        The sum of every row lies in ``low <= sum <= high``; infinite, or left out, if there is no bound.
     log_f : callable or (N, M) array_like, optional
-        Logarithms of a potential of the sum, for noisy observations, at the M values that the sum can take,
-        ``PoissonBinomial(...).values``; a function gets an array of these.
+        Logarithm of a potential on the sum, for noisy observations: its values at the M possible sums,
+        ``PoissonBinomial(...).values``, for every row, or a function that is called with an array of these sums.
     X : (N, n, p) or (n, p) array_like, optional
         Covariates of every event. Without them each event has a log-odds of its own, the same in all rows.
     intercept : bool
         Whether to learn a constant beside the coefficients.
     step : float, optional
-        Step of the grid; needed where weights are real numbers.
+        Spacing of the grid; required if weights are real numbers.
     l2 : float
-        Penalty ``l2 / 2 * sum of squares`` on the coefficients, per row.
+        Penalty ``l2 / 2 * sum of squares`` on the coefficients, beside the mean log-loss of a row.
     tol : float
         Stop when no entry of the gradient is larger.
     max_iter : int
         Limit on steps.
     progress : bool or callable
-        Show the steps, or a function that is told of them, with ``log_likelihood`` and ``gradient`` (its norm).
+        True shows the steps. A function is called after each of them with ``log_likelihood`` and the norm ``gradient``.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def fit_sums(
     ParameterError
         If an argument has the wrong shape or value; the message says what was required.
     InfeasibleError
-        If no configuration has the sum that a row says.
+        If the observation of a row is impossible.
 
     See Also
     --------
@@ -170,16 +170,16 @@ def fit_sums(
 
     Notes
     -----
-    Cost: one pass up and one down the tree of sums for every row and step; rows of equal log-odds and range are one.
-    With covariates there are two searches.
-    Real sums are between two cells of the grid: give a range of a step or two around them, or ``log_f``.
+    Cost: two passes through the tree of sums for every row and step; rows with equal log-odds and range are computed
+    once. With covariates there are two searches.
+    Sums of real weights rarely lie on the grid: give a range of a step or two around them, or ``log_f``.
 
     Accuracy: gradients to 1e-9. The events are hidden, so the likelihood may have several maxima, often one for each
-    sign of a coefficient. With covariates a search begins at probabilities of a half, a second one where it ended with
-    all coefficients negated, and the better end is kept: in 75 random problems with one to three covariates the first
-    ended at a lower maximum in two, both in none. Without covariates one search begins at log-odds of a fixed random
-    draw. Events of equal weight and covariates share their log-odds in the best fit or may be exchanged; log-odds that
-    the data push to infinity need `l2`.
+    sign of a coefficient. With covariates one search begins at probabilities of a half, a second one at the result of
+    the first with all signs changed, and the better result is kept: in 75 random problems with one to three covariates
+    the first search ended at a lower maximum twice, the better of both never. Without covariates there is one search,
+    which begins at a fixed random draw of log-odds. Events with the same weight and covariates cannot be told apart.
+    Log-odds that the data push to infinity need `l2`.
 
     Examples
     --------

@@ -36,16 +36,19 @@ class GraphSamples:
     Attributes
     ----------
     draws : (..., D) array of uint8
+        The samples, zeros and ones.
     method : str
-        "exact": independent draws along a frontier of counts. "gibbs": chains that draw block after block.
+        "exact" for independent exact draws, "gibbs" for Markov chains that redraw one block of variables after another.
     chains : int
-        Number of chains; 0 for independent draws.
+        Number of chains; 0 for exact draws.
     rhat : (D,) array
-        Spread between and within the halves of the chains, of every variable; near 1 if they agree. 1 for exact draws.
+        Gelman-Rubin diagnostic of every variable, from the halves of the chains: near 1 if they agree. 1 for exact
+        draws.
     effective_size : (D,) array
-        Number of independent draws that would say as much about the mean of every variable.
+        Number of independent draws that would estimate the mean of every variable equally well.
     sweeps : int
-        Sweeps of every chain that ``rhat`` and ``effective_size`` rest on, at least 20; 0 for independent draws.
+        Number of sweeps of every chain that ``rhat`` and ``effective_size`` are based on, at least 20; 0 for exact
+        draws.
 
     See Also
     --------

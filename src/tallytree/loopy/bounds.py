@@ -45,24 +45,28 @@ _LEAST_WEIGHT = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class UpperBound:
-    """An upper bound of log Z.
+    """Result of :func:`holder_bound` and :func:`trw_bound`: an upper bound of log Z.
+
+    The factors are divided into K sets that are easy to solve: disjoint factors, or forests of factors.
 
     Attributes
     ----------
     value : float
         The bound; it holds whether or not the minimisation converged.
     marginals : (D,) array
-        Marginals of the classes at the minimum, averaged with their weights; at convergence the classes agree.
+        Marginals of the K sets, averaged with their weights; at convergence the sets agree.
     disagreement : float
-        Largest difference between the marginals of two classes.
+        Largest difference between the marginals of two sets.
     weights : (K,) array
-        Weights of the classes of disjoint factors, adding to one.
+        Weights of the sets, which sum to one.
     iterations : int
+        Number of iterations of the optimiser.
     converged : bool
-        Whether the classes agree to the tolerance.
+        Whether the sets agree to the tolerance.
     interrupted : bool
+        Whether the run was stopped by Ctrl-C.
     shares : (K, D) array
-        Log-odds of the classes, adding to the logits; a start for another run.
+        Log-odds of the sets, which sum to the logits.
 
     See Also
     --------
@@ -134,24 +138,26 @@ def holder_bound(
 ) -> UpperBound:
     """Upper bound of log Z by Hoelder's inequality, minimised over all ways to split the log-odds.
 
-    ``log Z <= sum_k w_k log Z_k(x_k / w_k, f^(1 / w_k))`` for ``sum_k x_k = logits`` and ``sum_k w_k = 1``,
-    where class k is a set of disjoint factors (the rows, the columns), so that its Z_k is a product of exact
-    ones. The right side is convex in x and w.
+    ``log Z <= sum_k w_k log Z_k(x_k / w_k, f^(1 / w_k))`` for ``sum_k x_k = logits`` and ``sum_k w_k = 1``.
+
+    The factors are divided into K sets in which no two share a variable, such as the rows and the columns of a matrix.
+    Z_k is the normalising constant of set k with log-odds ``x_k / w_k`` and potentials ``f^(1 / w_k)``: a product over
+    its factors. The right side is convex in x and w.
 
     Parameters
     ----------
     graph : FactorGraph
         The model.
     weights : (K,) array_like, "optimal" or None
-        Weights of the classes; None gives equal ones, "optimal" minimises over them too.
+        Weights of the sets. None gives equal ones, "optimal" minimises over them too.
     tol : float
-        Largest difference of marginals between classes at which to stop.
+        Largest difference of marginals between sets at which to stop.
     max_iter : int
         Largest number of L-BFGS iterations.
     progress : bool or callable
         As in :func:`loopy_bp`; an interrupted run returns the best bound so far.
     start : UpperBound, optional
-        Continue from an earlier bound of the same graph.
+        An earlier bound of the same graph from which to continue.
 
     Returns
     -------
@@ -171,12 +177,13 @@ def holder_bound(
 
     Notes
     -----
-    Cost: per iteration about one sweep of loopy belief propagation. Accuracy: a bound, up to the rounding of log Z.
+    Cost: per iteration about one sweep of loopy belief propagation. Accuracy: a true bound, up to the rounding of log
+    Z.
 
     Examples
     --------
     >>> graph = tt.FactorGraph(np.zeros(4), [tt.Group(g, tt.exactly(1)) for g in ([0, 1], [2, 3], [0, 2], [1, 3])])
-    >>> bound = holder_bound(graph)  # the permanent of a 2 x 2 matrix of ones is 2
+    >>> bound = tt.loopy.holder_bound(graph)  # the permanent of a 2 x 2 matrix of ones is 2
     >>> bool(bound.value >= np.log(2.0)), bound.marginals
     (True, array([0.5, 0.5, 0.5, 0.5]))
     """
@@ -197,8 +204,8 @@ def trw_bound(
 ) -> UpperBound:
     """Tree-reweighted upper bound of log Z, minimised over all ways to split the log-odds over forests of factors.
 
-    Every forest holds as many factors as fit without a cycle, so that the bound is log Z where the graph has none, and
-    usually tighter than that of :func:`holder_bound`, whose classes hold disjoint factors.
+    A forest is a set of factors without a cycle, with as many factors as possible. The bound equals log Z if the
+    graph has no cycle, and is usually tighter than :func:`holder_bound`, whose sets hold disjoint factors only.
 
     Parameters
     ----------
@@ -211,12 +218,12 @@ def trw_bound(
     progress : bool or callable
         As in :func:`loopy_bp`; an interrupted run returns the best bound so far.
     start : UpperBound, optional
-        Continue from an earlier bound of the same graph.
+        An earlier bound of the same graph from which to continue.
 
     Returns
     -------
     UpperBound
-        ``weights`` are those of the forests, all equal.
+        The bound; its sets are the forests, with equal weights.
 
     Raises
     ------
@@ -230,8 +237,8 @@ def trw_bound(
 
     Notes
     -----
-    Cost: per iteration and forest as many sweeps of belief propagation as the forest is deep. Accuracy: a bound at
-    every point, up to the rounding of log Z.
+    Cost: per iteration and forest as many sweeps of belief propagation as the forest is deep. Accuracy: a true bound,
+    up to the rounding of log Z.
 
     References
     ----------
@@ -241,7 +248,7 @@ def trw_bound(
     --------
     >>> ring = tt.FactorGraph(np.zeros(3), edges=([[0, 1], [1, 2], [0, 2]], [[0.5, -0.5], [-0.5, 0.5]]))
     >>> log_z = np.log(2 * np.exp(1.5) + 6 * np.exp(-0.5))
-    >>> bound = trw_bound(ring)
+    >>> bound = tt.loopy.trw_bound(ring)
     >>> bool(log_z <= bound.value <= tt.loopy.holder_bound(ring).value), bound.marginals.round(3)
     (True, array([0.5, 0.5, 0.5]))
     """

@@ -29,7 +29,7 @@ from .reduction import reduced
 
 @dataclass(frozen=True, eq=False)
 class DualDecomposition:
-    """Bounds of the largest log-weight.
+    """Result of :func:`dual_decomposition`: a configuration, and a bound on the log-weight of every other.
 
     Attributes
     ----------
@@ -42,9 +42,11 @@ class DualDecomposition:
     gap : float
         ``upper_bound - log_weight``; at most the tolerance if the configuration is proved to be the best.
     iterations : int
+        Number of iterations of the optimiser, at all temperatures.
     interrupted : bool
+        Whether the run was stopped by Ctrl-C.
     shares : (K, D) array
-        The split of the log-odds that gives the bound.
+        The split of the log-odds over K sets of factors that gives the bound.
 
     See Also
     --------
@@ -66,7 +68,7 @@ class DualDecomposition:
 
     @property
     def gap(self) -> float:
-        """Distance of the log-weight found to the bound; 0 proves that it is the best.
+        """Difference between the bound and ``log_weight``; 0 proves that no configuration is better.
 
         See Also
         --------
@@ -99,9 +101,11 @@ def dual_decomposition(
 ) -> DualDecomposition:
     """Most likely configuration of a factor graph by dual decomposition.
 
-    ``max_y log p~(y) <= sum_k max_y log p~_k(y; x_k)`` for every split ``sum_k x_k = logits`` over classes of disjoint
-    factors. The right side is minimised through its smooth version ``sum_k t log Z_k(x_k / t, f^(1 / t))`` at falling
-    temperatures t; a possible configuration is decoded on the way.
+    The factors are divided into K sets in which no two share a variable, such as the rows and the columns of a
+    matrix, and the log-odds into K shares with ``sum_k x_k = logits``. For every split, the largest log-weight of any
+    configuration is at most the sum of the largest log-weights of the K sets, each of which is easy. This sum is
+    minimised over the split, in a smooth version ``sum_k t log Z_k(x_k / t, f^(1 / t))`` at falling temperatures t;
+    possible configurations are constructed on the way.
 
     Parameters
     ----------
@@ -110,12 +114,12 @@ def dual_decomposition(
     temperatures : sequence of float
         Temperatures, falling.
     tol : float
-        Gap at which the configuration counts as proved.
+        Difference between bound and log-weight below which the configuration counts as proved to be the best.
     max_iter : int
         Largest number of L-BFGS iterations per temperature.
     progress : bool or callable
-        Show the temperatures, or a function that is told of them, with the ``gap``; an interrupted run returns the best
-        so far.
+        True shows the temperatures. A function is called after each of them with the ``gap``. A run that is interrupted
+        by Ctrl-C returns the best result so far.
 
     Returns
     -------
@@ -137,14 +141,14 @@ def dual_decomposition(
     -----
     Cost: per iteration about one sweep of loopy belief propagation, plus a sort of every factor per temperature.
 
-    Accuracy: ``upper_bound`` and ``log_weight`` are bounds whatever happens. For potentials that are
-    log-concave, on two sides of disjoint groups, the bound is tight in the limit, and otherwise a gap may remain.
+    Accuracy: ``upper_bound`` and ``log_weight`` enclose the largest log-weight in any case. If there are two sets of
+    factors and all potentials are log-concave, the two meet in the limit; otherwise a gap may remain.
 
     Examples
     --------
     >>> theta = np.array([3.0, 1.0, 1.0, 2.0])
     >>> graph = tt.FactorGraph(theta, [tt.Group(g, tt.exactly(1)) for g in ([0, 1], [2, 3], [0, 2], [1, 3])])
-    >>> found = dual_decomposition(graph)
+    >>> found = tt.loopy.dual_decomposition(graph)
     >>> found.mode, found.log_weight, bool(found.gap < 1e-6)
     (array([ True, False, False,  True]), 5.0, True)
     """

@@ -30,20 +30,23 @@ LIMIT = 2**22  # states of the widest frontier: seconds for some hundred variabl
 class ExactResult(Caching):
     """Exact answers of a factor graph whose groups overlap.
 
-    What hard constraints decide is decided first; the rest falls into connected components. A component whose groups
-    are nested is a :class:`~tallytree.CountModel`. In the others variables are eliminated one after the other: the
-    state is the vector of counts of the groups that are open, where counts with equal futures are one. Where a few
-    variables hold many groups together, both values of each are taken in turn.
+    Made by :meth:`FactorGraph.exact <tallytree.FactorGraph.exact>`. Variables that hard constraints decide are fixed
+    first, and the rest is divided into connected components. A component whose groups are nested is a
+    :class:`~tallytree.CountModel`. In the others the variables are summed out one after the other, while the counts
+    so far of the groups that are begun are kept (counts that can no longer make a difference are merged). If a few
+    variables connect many groups, both values of each are tried in turn.
 
     Attributes
     ----------
     graph : FactorGraph
+        The model.
     limit : float
-        States of the widest frontier at most.
+        Largest width that was allowed.
     method : str
         "exact".
     width : int
-        States of the widest frontier.
+        Largest number of joint states of counts that are kept at once, see
+        :attr:`FactorGraph.width <tallytree.FactorGraph.width>`.
 
     See Also
     --------
@@ -52,8 +55,8 @@ class ExactResult(Caching):
 
     Notes
     -----
-    Cost: variables times states of the frontier. Accuracy: only positive numbers are added and multiplied, so log-odds
-    keep 1e-12 relative to their size; :attr:`error_bound` states what is certified.
+    Cost: number of variables times the width. Accuracy: only positive numbers are added and multiplied, so log-odds
+    have relative errors of about 1e-12; :attr:`error_bound` is the certified bound.
 
     Examples
     --------
@@ -111,7 +114,7 @@ class ExactResult(Caching):
 
     @cached
     def log_odds(self) -> Float64:
-        """Log-odds of the marginals, (D,); infinite where decided.
+        """Log-odds of the marginals, (D,); infinite for variables that constraints decide.
 
         See Also
         --------
@@ -150,7 +153,9 @@ class ExactResult(Caching):
 
     @cached
     def error_bound(self) -> float:
-        """Certified error of the log-odds; that of log Z is at most the number of components times this.
+        """Certified bound on the absolute error of the log-odds.
+
+        The error of log Z is at most this times the number of connected components.
 
         See Also
         --------
@@ -200,7 +205,7 @@ class ExactResult(Caching):
         Parameters
         ----------
         group : int or array_like of int
-            Number of a group of the graph, or any set of variables, in which none counts twice.
+            Number of a group of the graph, or the variables of any set, each named once.
 
         Returns
         -------
@@ -210,9 +215,9 @@ class ExactResult(Caching):
         Raises
         ------
         ParameterError
-            If there is no such group, or these are no variables.
+            If there is no such group, or these are not variables.
         StructureError
-            If following this count makes the frontier wider than the limit.
+            If keeping this count as well needs a larger width than the limit.
 
         See Also
         --------
@@ -220,7 +225,7 @@ class ExactResult(Caching):
 
         Notes
         -----
-        Cost: one more elimination, in which the counts of this set are kept apart.
+        Cost: one more inference, in which the count of this set is kept as well.
 
         Examples
         --------
@@ -254,7 +259,7 @@ class ExactResult(Caching):
         Raises
         ------
         ParameterError
-            If these are no variables.
+            If these are not variables.
 
         See Also
         --------
@@ -306,7 +311,7 @@ class ExactResult(Caching):
 
         Notes
         -----
-        Cost: one elimination, then O(D) per draw.
+        Cost: one inference, then O(D) per draw.
 
         Examples
         --------
@@ -363,7 +368,7 @@ class ExactResult(Caching):
         ParameterError
             If ``k`` is not at least 1.
         StructureError
-            If all frontiers together take more than 4 GB of memory.
+            If this takes more than 4 GB of memory.
 
         See Also
         --------
@@ -371,7 +376,7 @@ class ExactResult(Caching):
 
         Notes
         -----
-        Cost: one elimination with maxima, then a search that looks at O(D) states for each configuration.
+        Cost: one inference with maxima in the place of sums, then a search over O(D) states for each configuration.
 
         Examples
         --------

@@ -46,9 +46,9 @@ class FactorGraph(Caching, Value):
     group, a whole :class:`CountModel` over its group, or a table over a pair.
 
     Exact answers are out of reach in general (with "exactly one" in every row and column of a matrix, Z is a
-    permanent). :meth:`infer` gives them where they are cheap, :meth:`exact` wherever you allow their price, which
-    :attr:`width` names beforehand; :func:`loopy_bp`, :func:`~tallytree.loopy.holder_bound` and
-    :func:`~tallytree.loopy.dual_decomposition` approximate and bound them. If the groups are nested, use
+    permanent). :meth:`infer` gives them where they are cheap, and :meth:`exact` up to a price that you allow;
+    :attr:`width` tells the price beforehand. Approximations and bounds come from :func:`loopy_bp`,
+    :func:`~tallytree.loopy.holder_bound` and :func:`~tallytree.loopy.dual_decomposition`. If the groups are nested, use
     :class:`CountModel`.
 
     Parameters
@@ -79,12 +79,12 @@ class FactorGraph(Caching, Value):
     -----
     Cost: linear in the total size of the groups. The graph is frozen and keeps copies of its parameters.
 
-    Finite numbers that stand for ``-inf``, such as masks of -1e20, are taken for it: log-odds below -1e12, and table
-    entries that far below the largest of their table.
+    Finite numbers that stand for ``-inf``, such as masks of -1e20, are treated as ``-inf``: log-odds below -1e12, and
+    table entries more than 1e12 below the largest of their table.
 
     Examples
     --------
-    Two overlapping groups of three variables, exactly one active in each:
+    Two overlapping groups of three variables, exactly one on in each:
 
     >>> graph = tt.FactorGraph(np.zeros(5), [tt.Group([0, 1, 2], tt.exactly(1)), tt.Group([2, 3, 4], tt.exactly(1))])
     >>> graph
@@ -181,7 +181,7 @@ class FactorGraph(Caching, Value):
 
     @property
     def models(self) -> tuple[CountModel | None, ...]:
-        """Model of every count factor that is one, None for the others."""
+        """The :class:`CountModel` of every count factor that is a whole model, None for the others."""
         return tuple(model for _, _, model in self._factors)
 
     @property
@@ -226,7 +226,9 @@ class FactorGraph(Caching, Value):
 
     @property
     def total_logits(self) -> Float64:
-        """Log-odds with those of the factors that are models added, (D,): infinite ones decide by themselves.
+        """Log-odds of the variables plus those of the factors that are whole models, (D,).
+
+        An infinite log-odds outweighs finite ones.
 
         See Also
         --------
@@ -242,9 +244,10 @@ class FactorGraph(Caching, Value):
 
     @property
     def forced_log_weight(self) -> float:
-        """Finite log-odds of variables that an infinite one forces on: part of the log-weight of every configuration.
+        """Constant that variables which are forced on add to the log-weight of every configuration.
 
-        A forced variable has weight one where it is forced; what its other log-odds say is a constant.
+        A variable that one infinite log-odds forces on may have finite log-odds elsewhere, in a factor that is a
+        model or in the graph. These are added up here.
 
         See Also
         --------
@@ -252,9 +255,9 @@ class FactorGraph(Caching, Value):
 
         Examples
         --------
-        >>> graph = tt.FactorGraph(np.zeros(3), [tt.Group([0, 1], tt.at_most(1)), tt.Group([1, 2], tt.at_most(1))])
-        >>> graph.forced_log_weight
-        0.0
+        >>> first_is_on = tt.CountModel([np.inf, 0.0])
+        >>> tt.FactorGraph([1.5, 0.0], [tt.Group([0, 1], first_is_on)]).forced_log_weight
+        1.5
         """
         return self._totals[1]
 
@@ -360,7 +363,9 @@ class FactorGraph(Caching, Value):
 
     @property
     def width(self) -> int:
-        """States of the widest frontier that exact answers need; 1 where the groups are nested.
+        """Price of exact answers: the largest number of joint states of counts that must be kept at once.
+
+        It is 1 if the groups are nested.
 
         See Also
         --------
@@ -368,8 +373,11 @@ class FactorGraph(Caching, Value):
 
         Notes
         -----
-        Cost: a search for a good order of elimination, well below a second for hundreds of variables. Exact answers
-        take time and memory in proportion to the number of variables times the width.
+        Variables are summed out one after the other; meanwhile the counts so far of all groups that are begun and not
+        finished must be remembered. The width is the number of their joint states where it is largest.
+
+        Cost: a search for a good order, well below a second for hundreds of variables. Exact answers take time and
+        memory in proportion to the number of variables times the width.
 
         Examples
         --------
@@ -386,7 +394,8 @@ class FactorGraph(Caching, Value):
         Parameters
         ----------
         limit : float, optional
-            States of the widest frontier at most; default 2^22, which takes seconds and less than a gigabyte.
+            Largest :attr:`width` for which answers are computed; default 2^22, which takes seconds and less than a
+            gigabyte.
 
         Returns
         -------
@@ -396,7 +405,7 @@ class FactorGraph(Caching, Value):
         Raises
         ------
         StructureError
-            If the frontier is wider than the limit; the message names its width.
+            If :attr:`width` is above the limit; the message says how large it is.
         InfeasibleError
             If no configuration has positive weight.
         ParameterError
@@ -421,12 +430,12 @@ class FactorGraph(Caching, Value):
         return ExactResult(self, LIMIT if limit is None else checks.real("limit", limit, 1.0))
 
     def infer(self, limit: float | None = None, **options: Any) -> ExactResult | LoopyResult:
-        """Exact answers where they are cheap, belief propagation elsewhere; the result says which.
+        """Exact answers where they are cheap, otherwise belief propagation; ``method`` of the result says which it was.
 
         Parameters
         ----------
         limit : float, optional
-            States of the widest frontier up to which answers are exact; default 2^22.
+            Largest :attr:`width` for which answers are exact; default 2^22.
         **options
             Passed to :func:`loopy_bp` where that is used.
 
@@ -445,7 +454,7 @@ class FactorGraph(Caching, Value):
         Warns
         -----
         UserWarning
-            If belief propagation was used and its beliefs differ from exact ones on pieces of the graph.
+            If belief propagation was used and its marginals differ from exact ones on parts of the graph.
 
         See Also
         --------
@@ -478,9 +487,9 @@ class FactorGraph(Caching, Value):
         warm_up: int = 50,
         progress: bool | Report = False,
     ) -> GraphSamples:
-        """Joint draws: independent and exact where that is cheap, else by several Gibbs chains.
+        """Joint draws: independent and exact where that is cheap, otherwise from several Gibbs chains.
 
-        A chain draws blocks of variables, as large as exact inference allows, from their law given all others.
+        Each step of a chain redraws a block of variables, as large as exact inference allows, given all others.
 
         Parameters
         ----------
@@ -489,13 +498,13 @@ class FactorGraph(Caching, Value):
         rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Source of randomness.
         limit : float, optional
-            States of the widest frontier up to which draws are exact; default 2^22.
+            Largest :attr:`width` for which draws are exact; default 2^22.
         chains : int
             Number of chains, at least 2; their draws are interleaved.
         warm_up : int
-            Sweeps over all blocks before the first draw; one sweep is between two draws of a chain.
+            Sweeps over all blocks before the first draw of a chain; each later draw is one sweep further on.
         progress : bool or callable
-            Show the sweeps, or a function that is told of them.
+            True shows the sweeps. A function is called after each of them.
 
         Returns
         -------
@@ -516,8 +525,8 @@ class FactorGraph(Caching, Value):
 
         Notes
         -----
-        Chains need not reach every configuration where constraints leave no way between them; ``rhat`` then is above 1
-        if chains began in different parts.
+        Hard constraints may leave a chain no way between two sets of configurations; ``rhat`` is then above 1 if chains
+        began in different ones.
 
         Examples
         --------

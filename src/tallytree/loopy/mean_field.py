@@ -35,21 +35,24 @@ _SMALLEST_STEP = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class LowerBound:
-    """A lower bound of log Z.
+    """Result of :func:`mean_field`: a lower bound of log Z.
 
     Attributes
     ----------
     value : float
         The bound; it holds whether or not the iteration converged.
     marginals : (D,) array
-        Marginals of the distribution that gives it.
+        Marginals of the simpler distribution that gives the bound.
     log_odds : (D,) array
-        Its parameters x.
+        Its parameters.
     residual : float
-        Largest difference between x and what the messages ask for.
+        Largest difference between these parameters and their update; 0 at a maximum of the bound.
     iterations : int
+        Number of steps.
     converged : bool
+        Whether ``residual`` is within the tolerance.
     interrupted : bool
+        Whether the run was stopped by Ctrl-C.
 
     See Also
     --------
@@ -92,13 +95,13 @@ def mean_field(
     Parameters
     ----------
     graph : FactorGraph
-        The model. Factors that forbid something must be kept: under independent variables it would happen.
+        The model. Factors that forbid something must be in `keep`, since independent variables would violate them.
     keep : sequence of int
-        Factors (groups first, then edges) that the approximation keeps whole, no two with a common variable; none is
-        naive mean field. Every other factor has at most one variable in each of them: the rows of a matrix, say, where
-        the columns are the others.
+        Numbers of the factors (groups first, then edges) that the approximation keeps whole; no two may share a
+        variable, and every other factor may have only one variable in each of them. For a matrix these can be the rows;
+        the columns are then approximated. Default none: naive mean field.
     tol : float
-        Largest difference between the parameters and what the messages ask for at which to stop.
+        Largest difference between the parameters and their update at which to stop.
     max_iter : int
         Largest number of steps.
     progress : bool or callable
@@ -114,7 +117,7 @@ def mean_field(
     ParameterError
         If an argument has the wrong shape, type or value; the message says what was required.
     StructureError
-        If a factor forbids what independent variables reach; it can be kept whole.
+        If a factor forbids something and is not in `keep`.
 
     See Also
     --------
@@ -126,8 +129,8 @@ def mean_field(
     -----
     Cost: O(n^2) per step for a table over n members, and one inference in every factor that is kept.
 
-    Accuracy: a bound at every point, which rises with every step, up to rounding; the maximum that is found may be a
-    local one.
+    Accuracy: the bound holds after every step, up to rounding, and rises with every step; it may end at a local
+    maximum.
 
     References
     ----------
@@ -137,7 +140,7 @@ def mean_field(
     --------
     >>> groups = [tt.Group([0, 1], tt.exactly(1)), tt.Group([1, 2, 3], [0.0, 1.0, 0.5, 0.0])]
     >>> graph = tt.FactorGraph(np.zeros(4), groups)
-    >>> bound = mean_field(graph, keep=[0])
+    >>> bound = tt.loopy.mean_field(graph, keep=[0])
     >>> bool(bound.value <= tt.loopy_bp(graph).bethe_log_partition)  # a tree: log Z
     True
     >>> bound.marginals[:2].sum().round(9)

@@ -43,21 +43,24 @@ class LoopyResult(Caching):
     Attributes
     ----------
     graph : FactorGraph
-    semiring : "sum" or "max"
+        The model.
+    semiring : str
+        "sum", or "max" for max-product.
     schedule : str
+        "sequential" or "parallel".
     converged : bool
         Whether the last change of the messages was within the tolerance.
     interrupted : bool
-        Whether the run was stopped from the keyboard; the messages are those of the last finished phase.
+        Whether the run was stopped by Ctrl-C.
     iterations : int
-        Sweeps over all factors, those of the runs it resumed included.
+        Number of sweeps over all factors, including those of earlier runs that it continues.
     trace : (iterations,) array
-        Largest change of a message, in log-odds and before damping, in every sweep. Messages that only make a
-        decided variable (log-odds beyond 50) more so do not count.
+        Largest change of a message, in log-odds and before damping, in every sweep. Messages that only move a variable
+        further whose log-odds are beyond 50 already do not count.
     log_odds : (D,) array
         Log-odds of the marginals; in max-product, differences of max-marginals.
     messages : (E,) array
-        The state from which a run can be resumed.
+        State of the run; pass the result as `start` to continue it.
 
     See Also
     --------
@@ -143,7 +146,7 @@ class LoopyResult(Caching):
 
     @cached
     def lower_bound_condition(self) -> str:
-        """Why ``bethe_log_partition`` is a lower bound of log Z, or "no: " and why it is not known to be one.
+        """Why ``bethe_log_partition`` is a lower bound of log Z; begins with "no: " if it is not known to be one.
 
         See Also
         --------
@@ -178,7 +181,7 @@ class LoopyResult(Caching):
     def lower_bound(self) -> float:
         """A lower bound of log Z: the Bethe value if ``lower_bound_condition`` holds, else ``-inf``.
 
-        What the rounding of large messages may have added is taken off.
+        It is lowered by what the rounding of large messages may have added.
 
         See Also
         --------
@@ -200,7 +203,8 @@ class LoopyResult(Caching):
     def log_partition_bounds(self) -> tuple[float, float]:
         """Lower and upper bound of log Z.
 
-        Below the better of mean field and, where it is a bound, the Bethe value; above that of Hoelder's inequality.
+        The lower bound is the larger of that of mean field and, if it is known to be a bound, the Bethe
+        approximation; the upper bound comes from Hoelder's inequality.
 
         Returns
         -------
@@ -218,8 +222,8 @@ class LoopyResult(Caching):
 
         Notes
         -----
-        Cost: one run of :func:`~tallytree.loopy.holder_bound` and of :func:`~tallytree.loopy.mean_field`.
-        Mean field keeps the factors that forbid something; where these overlap it has no bound.
+        Cost: one run of :func:`~tallytree.loopy.holder_bound` and of :func:`~tallytree.loopy.mean_field`. Mean field
+        gives no bound if factors that forbid something overlap.
 
         Examples
         --------
@@ -234,7 +238,7 @@ class LoopyResult(Caching):
         return min(max(lower, self.lower_bound), upper), upper
 
     def marginal_bounds(self, variables: ArrayLike | None = None) -> tuple[Float64, Float64]:
-        """Intervals that contain the exact marginals, whatever the beliefs.
+        """Intervals that certainly contain the exact marginals.
 
         With bounds ``L1 <= Z1 <= U1`` of the model whose variable is clamped to 1, and ``L0``, ``U0`` with it clamped
         to 0, ``P(y_d = 1)`` lies in ``[L1 / (L1 + U0), U1 / (U1 + L0)]``.
@@ -252,7 +256,7 @@ class LoopyResult(Caching):
         Raises
         ------
         ParameterError
-            If these are no variables.
+            If these are not variables.
         InfeasibleError
             If the constraints show that no configuration is possible.
 
@@ -262,8 +266,8 @@ class LoopyResult(Caching):
 
         Notes
         -----
-        Cost: :meth:`log_partition_bounds` twice for every variable. Accuracy: bounds, up to the rounding of log Z;
-        they are wide where many factors overlap.
+        Cost: :meth:`log_partition_bounds` twice for every variable. Accuracy: true bounds, up to the rounding of log Z;
+        they are wide if many factors overlap.
 
         Examples
         --------
@@ -287,9 +291,9 @@ class LoopyResult(Caching):
     def deviation(self) -> float:
         """Largest difference between these marginals and better ones; 0 without cycles.
 
-        Better are exact ones, in components whose frontier is narrow, and elsewhere those that follow from the beliefs
-        given both values of a variable, for eight uncertain variables. A large deviation shows that cycles matter; a
-        small one is no proof that they do not.
+        The better marginals are exact ones in components where these are cheap. In other components they come from
+        running belief propagation again with a variable held at each of its two values, for eight uncertain
+        variables. A large deviation shows that cycles matter; a small one does not prove that they do not.
 
         See Also
         --------
@@ -315,7 +319,7 @@ class LoopyResult(Caching):
 
     @property
     def reliable(self) -> bool:
-        """Whether the messages settled and nothing speaks against the beliefs: see :attr:`deviation`.
+        """Whether the messages converged and no test speaks against the marginals, see :attr:`deviation`.
 
         See Also
         --------
@@ -330,7 +334,7 @@ class LoopyResult(Caching):
 
     @property
     def caution(self) -> str:
-        """A sentence that says why the beliefs may be wrong; empty if they are reliable.
+        """A sentence that says why the marginals may be wrong; empty if they are :attr:`reliable`.
 
         See Also
         --------
@@ -366,7 +370,7 @@ class LoopyResult(Caching):
     def cavity_log_odds(self, factor: int) -> Float64:
         """Log-odds of the members of a factor without its own message, (n,).
 
-        Factors over the same members are one: its message is that of all of them.
+        Factors over the same members have one message together.
 
         Parameters
         ----------
@@ -426,7 +430,7 @@ class LoopyResult(Caching):
 
         Notes
         -----
-        Cost: one exact inference in the model of the group. Accuracy: as of :class:`CountModel` given the messages.
+        Cost: one exact inference in the model of the group. Accuracy: as good as the messages are.
 
         Examples
         --------
@@ -492,28 +496,29 @@ def loopy_bp(
 ) -> LoopyResult:
     """Approximate marginals of a factor graph by loopy belief propagation.
 
-    Every factor tells each member ``log sum_{y: y_d = 1} / sum_{y: y_d = 0}`` of what it knows without the member's own
-    log-odds; a member tells a factor its log-odds plus what the other factors said, until nothing changes.
+    Messages are log-odds. A factor sends each of its members the log-odds that the potential and the messages of all
+    other members imply for it; a member sends each factor its own log-odds plus the messages of all other factors. This
+    is repeated until the messages no longer change.
 
     Parameters
     ----------
     graph : FactorGraph
         The model.
     damping : float
-        Weight of the old message, in [0, 1), in log-odds.
-    schedule : str
-        ``"sequential"`` updates sets of disjoint factors one after the other (all rows, then all columns), or, where
-        these are more than 16, as many sets as that, and is the quicker one; ``"parallel"`` updates all factors at once
-        from the same messages.
+        Weight of the old message in the new one, in [0, 1).
+    schedule : {"sequential", "parallel"}
+        "sequential" divides the factors into at most 16 sets, without common variables where that is possible (all
+        rows and all columns of a matrix), and updates one set after the other; it usually converges faster. "parallel"
+        updates all factors at once from the same messages.
     tol : float
         Largest change of a message, in log-odds, at which to stop; see ``LoopyResult.trace``.
     max_iter : int
         Largest number of sweeps in this call.
     progress : bool or callable
-        Show the iterations, or a function that is told of them, with their ``change``. Ctrl-C, or ``KeyboardInterrupt``
-        raised in it, ends the run and returns what has been reached.
-    semiring : str
-        ``"sum"`` for marginals, ``"max"`` for max-marginals.
+        True shows the iterations. A function is called after each of them with its ``change``. Ctrl-C, or a
+        ``KeyboardInterrupt`` that this function raises, ends the run; the result reached so far is returned.
+    semiring : {"sum", "max"}
+        "sum" for marginals, "max" for max-marginals.
     accelerate : bool
         Extrapolate from the last few sweeps (Anderson acceleration); the fixed points are the same. Not used in
         max-product.
@@ -523,7 +528,7 @@ def loopy_bp(
     Returns
     -------
     LoopyResult
-        Marginals, the Bethe value of log Z and how the messages settled.
+        Marginals, the Bethe approximation of log Z, and whether and how fast the messages converged.
 
     Raises
     ------
@@ -544,8 +549,8 @@ def loopy_bp(
     Cost: per sweep one inference in every factor, all factors of one size in one call; memory O(total size), with
     acceleration about 14 numbers per member of a factor.
 
-    Factors over the same variables, groups in any order of their members and edges either way round, are taken as one:
-    their potentials multiply.
+    Factors over the same variables are merged into one by multiplying their potentials, whatever the order in which
+    their members are listed.
 
     Accuracy: the messages of each factor are exact (see :class:`CountModel`). The marginals are exact on trees and
     approximate elsewhere; at convergence they meet every count constraint in expectation, to about ``n tol``.

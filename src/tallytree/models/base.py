@@ -245,7 +245,9 @@ class ArgumentModel(Value):
         return type(self)(**(arguments | changes))
 
     def condition(self, evidence: Mapping[int, int]) -> Self:
-        """The model given the values of some variables; as for infinite logits they weigh 1 in ``log_partition``.
+        """The model given the values of some variables.
+
+        In ``log_partition`` these variables contribute a factor of one, as with infinite logits.
 
         Parameters
         ----------
@@ -260,7 +262,7 @@ class ArgumentModel(Value):
         Raises
         ------
         ParameterError
-            If ``evidence`` is no mapping, or names a variable or value that does not exist.
+            If ``evidence`` is not a mapping, or names a variable or value that does not exist.
         InfeasibleError
             If a logit gives such a value probability zero.
 

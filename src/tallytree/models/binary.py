@@ -175,10 +175,10 @@ class BinaryModel(Model):
 
     @answer
     def cavity_logits(self) -> FloatArray:
-        """Messages of the potentials to each variable, (..., D): posterior log-odds without the own logit.
+        """Posterior log-odds of each variable without its own logit, (..., D).
 
-        This is the message from the model to the variable in belief propagation; it is right also where logits are
-        infinite, where ``posterior_logits - logits`` is not.
+        This is the message that the rest of the model sends to the variable in belief propagation. Where logits are
+        infinite it is still right, while ``posterior_logits - logits`` is not.
 
         Raises
         ------
@@ -300,7 +300,7 @@ class BinaryModel(Model):
 
     @property
     def width(self) -> int:
-        """Largest number of boundary vertices that a group needs on the edges: 0, 1 or 2.
+        """Largest size of the boundary of a group: 0, 1 or 2, see :meth:`boundary`.
 
         Raises
         ------
@@ -322,7 +322,9 @@ class BinaryModel(Model):
         return self._structure.program.width
 
     def boundary(self, group: int) -> tuple[int, ...]:
-        """Vertices that cover the edges leaving a group: its table is summed up for every state of theirs.
+        """Variables through which a group is connected to the rest: at most two that touch all edges leaving it.
+
+        The cost of a group grows with the number of states of its boundary; see :class:`~tallytree.Forest`.
 
         Parameters
         ----------
@@ -332,7 +334,7 @@ class BinaryModel(Model):
         Returns
         -------
         tuple of int
-            Variables; empty where no edge leaves the group.
+            The variables; empty if no edge leaves the group.
 
         Raises
         ------

@@ -41,13 +41,14 @@ class ChainModel(ChainAnswers):
         Log-weight of every pair of neighbouring labels ``[from, to]``; it may change with the position.
     counts : potential or sequence of Group, optional
         One potential on the count of the whole sequence, or :class:`~tallytree.Group` objects whose members are
-        positions: intervals, nested or disjoint; any single group; in general as for :class:`CountModel` with edges.
+        positions. A single group may hold any positions; several must be nested or disjoint intervals, or otherwise fit
+        the chain as groups of a :class:`CountModel` must fit its edges.
     counted : int or sequence of int, optional
-        The label, or the labels, that are counted; default 1, and 0 where it is the only one.
+        The label, or the labels, that are counted; default label 1, or label 0 if there is only one.
     scores : array_like of int, (K,) or (T, K), optional
-        Instead: what each label adds to the counts, not negative.
+        What each label adds to the counts, not negative; takes the place of `counted`.
     lengths : array_like of int, (...), optional
-        Length of every sequence; entries behind its end are ignored. Default T.
+        Length of every sequence; entries past its end are ignored. Default T.
 
     Raises
     ------
@@ -65,16 +66,16 @@ class ChainModel(ChainAnswers):
 
     Notes
     -----
-    Cost: O(K^3 T log^2 T); tables that no count concerns, O(K^3 T). ``mode`` takes O(K^3 T^2).
+    Cost: O(K^3 T log^2 T), without counts O(K^3 T). ``mode`` takes O(K^3 T^2).
 
     Accuracy: log-marginals to 1e-9 absolute or 1e-10 relative, ``log_partition`` to 1e-10 (1 + abs(log Z)).
 
-    Behind the end of a sequence marginals are 0 and labels are -1. A potential sees the counts that the sequence can
-    reach: of an array of log-values the first ones.
+    Past the end of a sequence marginals are 0 and labels are -1. Where sequences of a batch have different lengths, a
+    shorter one uses only the first entries of an array of log-values, up to the largest count that it can reach.
 
     Examples
     --------
-    Three positions, two labels that rather stay; exactly one position has label 1:
+    Three positions and two labels; neighbours prefer the same label, and exactly one position has label 1:
 
     >>> stay = np.log([[0.9, 0.1], [0.1, 0.9]])
     >>> model = tt.ChainModel(np.zeros((3, 2)), stay, tt.exactly(1))
@@ -186,7 +187,7 @@ class ChainModel(ChainAnswers):
 
     @cached
     def marginals(self) -> FloatArray:
-        """P(y_t = k), (..., T, K).
+        """Probability of every label at every position, P(y_t = k), (..., T, K).
 
         Raises
         ------
@@ -209,7 +210,7 @@ class ChainModel(ChainAnswers):
 
     @cached
     def edge_marginals(self) -> FloatArray:
-        """P(y_t = j, y_t+1 = k), (..., T - 1, K, K).
+        """Joint probabilities of neighbouring labels, P(y_t = j, y_t+1 = k), (..., T - 1, K, K).
 
         Raises
         ------
@@ -293,7 +294,10 @@ class ChainModel(ChainAnswers):
 
     @cached
     def expected_statistics(self) -> ChainStatistics:
-        """The gradient of ``log_partition``.
+        """Gradient of ``log_partition``: probabilities of labels, of pairs of neighbouring labels, and of counts.
+
+        Its fields are ``unary`` (..., T, K), ``transitions`` (..., T - 1, K, K) and ``tables``, one array (..., n + 1)
+        per group.
 
         Raises
         ------
@@ -352,7 +356,7 @@ class ChainModel(ChainAnswers):
         Raises
         ------
         ParameterError
-            If ``evidence`` is no mapping, or names a position or label that does not exist.
+            If ``evidence`` is not a mapping, or names a position or label that does not exist.
 
         See Also
         --------

@@ -24,7 +24,7 @@ class ChainAnswers(ChainCore):
     """Single sequences and derivatives; a base class of :class:`~tallytree.ChainModel`, not used on its own."""
 
     def log_prob(self, labels: ArrayLike) -> Any:
-        """Log-probability of sequences of labels, (..., T); what stands behind the end is ignored.
+        """Log-probability of sequences of labels, (..., T); entries past the end of a sequence are ignored.
 
         Parameters
         ----------
@@ -39,7 +39,7 @@ class ChainAnswers(ChainCore):
         Raises
         ------
         ParameterError
-            If ``labels`` are not integers of this length, or no labels of the model.
+            If ``labels`` are not integers of this length, or not labels of the model.
         InfeasibleError
             If every sequence has probability zero.
 
@@ -74,7 +74,7 @@ class ChainAnswers(ChainCore):
         return np.asarray(score - log_norm.reshape(self._batch_shape))[()]
 
     def sample(self, size: Size = None, rng: Any = None) -> Ints:
-        """Exact joint samples of label sequences, ``(*size, ..., T)``; -1 behind the end.
+        """Exact joint samples of label sequences, ``(*size, ..., T)``; -1 past the end of a sequence.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class ChainAnswers(ChainCore):
         return found.reshape(*shape, *self._batch_shape, self.n_positions)
 
     def mode(self) -> Ints:
-        """A most probable sequence of labels, (..., T); -1 behind the end.
+        """A most probable sequence of labels, (..., T); -1 past the end of a sequence.
 
         Returns
         -------
@@ -185,9 +185,9 @@ class ChainAnswers(ChainCore):
 
         Notes
         -----
-        Cost: about three inferences; where transitions move too, or plain numbers do not reach, one in logarithms,
-        O(K^3 T) without counts and O(K^3 T^2) with them. Accuracy: 1e-10 of the largest entry, or of the largest entry
-        of the direction where that is more; logarithms are right to 1e-12 of the direction.
+        Cost: about three inferences. If `log_transitions` is given, or numbers would overflow, one pass in
+        logarithms: O(K^3 T) without counts and O(K^3 T^2) with them. Accuracy: 1e-10 times the largest entry of the
+        answer or of the direction, whichever is larger; the pass in logarithms is right to 1e-12 times the direction.
 
         Examples
         --------

@@ -90,7 +90,7 @@ class ChainCore(Model):
 
     @cached
     def log_marginals(self) -> FloatArray:
-        """Log P(y_t = k), (..., T, K), accurate where probabilities round to 0; ``-inf`` behind the end.
+        """Log P(y_t = k), (..., T, K), accurate where probabilities round to 0; ``-inf`` past the end of a sequence.
 
         Raises
         ------

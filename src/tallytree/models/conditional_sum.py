@@ -32,12 +32,12 @@ class ConditionalPoissonBinomial(LawOf, TailRisk):
     """Distribution of a weighted sum X of independent variables given ``low <= X <= high``.
 
     Made by :meth:`PoissonBinomial.given <tallytree.PoissonBinomial.given>`. It has the methods of
-    :class:`~tallytree.PoissonBinomial`, and the probabilities of the variables given the event.
+    :class:`~tallytree.PoissonBinomial` and, in addition, the probabilities of the single variables given the range.
 
     Parameters
     ----------
     of : PoissonBinomial
-        The sum before anything was known. Users call :meth:`PoissonBinomial.given`.
+        The sum before conditioning. Users do not call this class but :meth:`PoissonBinomial.given`.
     low, high : array
         Both ends of the range, included, of the shape of the batch.
 
@@ -53,7 +53,8 @@ class ConditionalPoissonBinomial(LawOf, TailRisk):
 
     Notes
     -----
-    Accuracy: ``posterior_logits`` to 1e-9 absolute or 1e-10 relative. With real weights, of the sum on its grid.
+    Accuracy: ``posterior_logits`` to 1e-9 absolute or 1e-10 relative; with real weights this holds for the sum on its
+    grid.
 
     Examples
     --------
@@ -100,7 +101,7 @@ class ConditionalPoissonBinomial(LawOf, TailRisk):
 
     @property
     def before(self) -> Any:
-        """The distribution before anything was known, a `PoissonBinomial`.
+        """The distribution before conditioning, a :class:`~tallytree.PoissonBinomial`.
 
         See Also
         --------
@@ -116,7 +117,7 @@ class ConditionalPoissonBinomial(LawOf, TailRisk):
 
     @property
     def prior(self) -> Float64:
-        """``P(y_i = 1)`` before anything was known (..., n).
+        """``P(y_i = 1)`` before conditioning, (..., n).
 
         See Also
         --------
@@ -132,7 +133,7 @@ class ConditionalPoissonBinomial(LawOf, TailRisk):
 
     @property
     def event_log_prob(self) -> Any:
-        """``log P(low <= X <= high)`` before anything was known, of the shape of the batch.
+        """``log P(low <= X <= high)`` of the sum before conditioning, of the shape of the batch.
 
         See Also
         --------
@@ -214,7 +215,7 @@ class ConditionalPoissonBinomial(LawOf, TailRisk):
         Returns
         -------
         ndarray of uint8, (size..., ..., n)
-            0 and 1, or the number of the outcome.
+            0 and 1. With weights (n, K): 0, or the number 1, ..., K of the value that the event took.
 
         Raises
         ------
@@ -227,8 +228,8 @@ class ConditionalPoissonBinomial(LawOf, TailRisk):
 
         Notes
         -----
-        Cost: the tree of sums once, then one walk down it per draw, O(C log n) for the C cells that matter.
-        Accuracy: exact up to rounding; draws on windows have the right distribution to 1e-12.
+        Cost: one tree of sums, then one walk down it per draw, O(C log n) for the C values of the sum that matter.
+        Accuracy: exact up to rounding; the distribution of the draws is right to 1e-12.
 
         Examples
         --------
@@ -257,12 +258,13 @@ class ConditionalPoissonBinomial(LawOf, TailRisk):
         Returns
         -------
         ConditionalPoissonBinomial
-            The distribution given both: ``before`` and ``event_log_prob`` refer to the sum before anything was known.
+            The distribution given both; ``before`` and ``event_log_prob`` still refer to the sum before any
+            conditioning.
 
         Raises
         ------
         ParameterError
-            If neither a value nor a bound is given, or both are, or they are no whole numbers.
+            If neither a value nor a bound is given, or both are, or they are not whole numbers.
         InfeasibleError
             If the sum cannot lie in both ranges.
 
@@ -304,7 +306,7 @@ class ConditionalPoissonBinomial(LawOf, TailRisk):
         Raises
         ------
         ParameterError
-            If ``evidence`` is no mapping, or names a variable or value that does not exist.
+            If ``evidence`` is not a mapping, or names a variable or value that does not exist.
         InfeasibleError
             If the sum cannot lie in its range with these values.
 

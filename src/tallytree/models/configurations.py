@@ -25,16 +25,16 @@ class Configurations(BinaryModel):
     def sample(self, size: Size = None, rng: Any = None, *, sparse: bool = False) -> States | SparseSamples:
         """Independent exact draws from the model.
 
-        Counts are drawn from the root down, ``P(z_l = i | z_p) = up_l(i) up_r(z_p - i) / (up_l * up_r)(z_p)``, then
-        the variables of small blocks one after the other given how many are still to come (Tarlow et al., 2012,
-        section 5.3).
+        The counts of groups are drawn from the largest group down to small blocks, each given the count of the group
+        that contains it; then the variables of every block, one after the other, given how many of them are still to
+        come (Tarlow et al., 2012, section 5.3).
 
         Parameters
         ----------
         size : int, tuple of int or None
             Number of samples of every model; None draws one, without an axis for it.
         rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
-            Generator or seed. A generator moves on by 128 bits, whatever the number of samples.
+            Generator or seed. A generator is advanced by 128 bits, whatever the number of samples.
         sparse : bool
             Return the variables that are on instead of an array of zeros and ones.
 
@@ -57,15 +57,15 @@ class Configurations(BinaryModel):
 
         Notes
         -----
-        Cost: once per model an upward pass, near-linear for one potential and O(D^2) at most for arbitrary tables in
-        nested groups; then O(D) per sample. Many samples at once are much cheaper than one at a time. A few samples of
-        every model of a batch of small models, or of one potential over many variables, cost about as many inferences.
-        ``sparse`` never holds more than about 128 MB of dense samples.
+        Cost: one upward pass per model, near-linear for one potential and O(D^2) at most for arbitrary tables in
+        nested groups; then O(D) per sample. Many samples at once are much cheaper than one at a time. If only a few
+        samples are drawn from each small model of a batch, or from one potential over many variables, each costs
+        about one inference. With ``sparse`` never more than about 128 MB of dense samples are in memory.
 
-        Accuracy: messages have relative accuracy in every entry that can be drawn, so the law is exact up to rounding:
-        every decision has its probability to about 1e-13 (relative to table entries of size 1e5, 1e-10), and the total
-        of a large group to 1e-12. States of probability zero are never drawn. The same seed gives the same samples
-        whatever the number of threads; the compiled and the array engine use different streams.
+        Accuracy: the distribution of the samples is exact up to rounding. Every single decision has its probability to
+        about 1e-13 (1e-10 if table entries are as large as 1e5), the total of a large group to 1e-12. States of
+        probability zero are never drawn. The same seed gives the same samples whatever the number of threads; the
+        compiled and the array engine use different streams.
 
         Examples
         --------
@@ -124,10 +124,10 @@ class Configurations(BinaryModel):
         Ties: of all most probable configurations one with the fewest variables on is returned, in each maximal group
         and in total; so variables in no group are off at log-odds zero. Among variables that belong to the same
         groups those with larger log-odds are on (tables of single variables included), among equals those with lower
-        index. What remains (different groups that could share a count in several ways) is decided the same way every
-        time, whatever else is in the batch, but not by a rule to rely on. Ties are those of the computed sums: exact
-        for integers, subject to rounding otherwise. With edges and a group of more than 2000 variables it is one of
-        the best, by no rule.
+        index. Other ties (between groups that could share a count in several ways) are decided the same way every
+        time, whatever else is in the batch, but not by a documented rule. Two log-weights tie if their computed sums
+        are equal: exactly so for integers, up to rounding otherwise. With edges and a group of more than 2000
+        variables, which of several modes is returned follows no rule.
 
         Cost: one potential: a sort, O(D log D) (Gupta, Diwan and Sarawagi, 2007). Nested groups whose log-tables are
         concave (most named potentials; constraints on an interval of counts): near-linear in D plus the size of the
@@ -173,7 +173,7 @@ class Configurations(BinaryModel):
 
         ``max_marginals[..., d, v] = max_{y: y_d = v}  log weight of y``, on the scale of ``log_partition``; ``-inf``
         where no possible configuration has ``y_d = v``. The larger of the two is :attr:`max_log_weight` for every d,
-        and their difference says what the mode loses when y_d is turned over.
+        and their difference is what the best configuration loses when y_d is flipped.
 
         See Also
         --------

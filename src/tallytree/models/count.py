@@ -39,15 +39,16 @@ class CountModel(Configurations, SecondOrder, Information):
         Log-odds of the variables without any potential. ``-inf`` excludes a variable, ``inf`` forces it on. Leading
         axes are a batch of models.
     groups : potential or sequence of Group, optional
-        One potential over all variables (a :class:`~tallytree.potentials.Potential`, an array of D + 1 log-values, a
-        callable), or a list of :class:`Group`, any two disjoint or nested. Without it the variables are independent.
+        One potential on the count of all variables (a :class:`~tallytree.Potential`, an array of D + 1 log-values, or
+        a function from counts to log-values), or a list of :class:`Group`, any two disjoint or nested. Default none:
+        the variables are independent.
     edges : Forest, optional
-        Pairwise tables on the edges of a forest, ``prod_(i,j) t_ij(y_i, y_j)`` in the weight of a configuration. Groups
-        must then fit the edges; see :class:`~tallytree.Forest`.
+        Pairwise tables on the edges of a forest, which multiply the weight of a configuration by
+        ``prod_(i,j) t_ij(y_i, y_j)``. Groups must then fit the edges; see :class:`~tallytree.Forest`.
     method : str
-        ``"auto"`` picks by size and structure and always meets the accuracy below. For study: ``"chain"`` (compiled
-        engine; in array code a tree), ``"characteristic"``, ``"mixture"`` (one potential), ``"tree"``, ``"fft-tree"``,
-        ``"tiled"``, ``"log-tree"`` (any groups).
+        ``"auto"`` chooses by size and structure and always meets the accuracy below. The other methods are for study
+        and comparison: ``"chain"``, ``"characteristic"`` and ``"mixture"`` for one potential; ``"tree"``,
+        ``"fft-tree"``, ``"tiled"`` and ``"log-tree"`` for any groups.
 
     Raises
     ------
@@ -69,8 +70,8 @@ class CountModel(Configurations, SecondOrder, Information):
 
     Notes
     -----
-    Cost: nothing until a number is asked for; then near-linear in D plus the size of the tables, and nothing is
-    computed twice. Batches share the structure.
+    Cost: nothing is computed before an answer is asked for. Answers then take near-linear time in D plus the size of
+    the tables, and are kept, so that nothing is computed twice. The models of a batch share their structure.
 
     Accuracy: ``posterior_logits`` to 1e-9 absolute or 1e-10 relative, ``log_partition`` to 1e-10 (1 + abs(log Z)),
     ``count_log_probs`` to 1e-8 where the probability exceeds 1e-200, for tables with entries in [-inf, 1e5].
@@ -142,9 +143,9 @@ class CountModel(Configurations, SecondOrder, Information):
 
         Examples
         --------
-        >>> tree = tt.CountTree.balanced(4)
-        >>> tt.CountModel.from_tree(tree, np.zeros(4), [tt.exactly(2), None, tt.exactly(1)]).marginals
-        array([0.5, 0.5, 0.5, 0.5])
+        >>> tree = tt.CountTree.from_groups([[0, 1], None], n_variables=4)
+        >>> tt.CountModel.from_tree(tree, np.zeros(4), [tt.at_least(1), tt.exactly(1)]).marginals
+        array([0.5, 0.5, 0. , 0. ])
         """
         checks.instance("tree", tree, CountTree)
         values, dtype = parameters.logits_to_keep(logits, tree.n_variables)
@@ -160,10 +161,10 @@ class CountModel(Configurations, SecondOrder, Information):
 
         Parameters
         ----------
-        logits : array_like, optional
+        logits : array_like, (..., D), optional
             New log-odds.
         tables : sequence, packed array or mapping, optional
-            As in :meth:`from_tree`, or ``{group: table}`` for those that change.
+            New potentials: as in :meth:`from_tree`, or ``{group: potential}`` for those that change.
         edges : Forest or array_like, optional
             A forest with the same pairs, or new log-tables or couplings for them.
 
@@ -233,7 +234,7 @@ class CountModel(Configurations, SecondOrder, Information):
 
     @answer
     def expected_statistics(self) -> ExpectedStatistics:
-        """Expected y and expected indicators of every count: the gradient of ``log_partition``.
+        """Gradient of ``log_partition``: the marginals and the probabilities of all counts, which learning needs.
 
         Raises
         ------
@@ -325,7 +326,7 @@ class CountModel(Configurations, SecondOrder, Information):
         Raises
         ------
         ParameterError
-            If ``evidence`` is no mapping, or names a variable or value that does not exist.
+            If ``evidence`` is not a mapping, or names a variable or value that does not exist.
 
         See Also
         --------

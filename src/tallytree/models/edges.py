@@ -29,13 +29,14 @@ class Forest(Caching, Value):
     Parameters
     ----------
     pairs : array_like of int, (E, 2)
-        The variables that each edge joins. Any forest: paths, stars, any tree, several trees, isolated variables.
-    log_tables : array_like
-        ``(..., E, 2, 2)``: ``log t(y_i, y_j)`` of every edge, ``-inf`` where a combination is impossible; or one
-        ``(2, 2)`` table for all edges. Leading axes are a batch. Or Ising couplings, a number or ``(..., E)``:
-        ``log t = J`` where the two variables agree and ``-J`` where they differ.
-    coupling : array_like, optional
-        Ising couplings by name, for shapes that could be mistaken for tables (a batch of two on two edges).
+        The two variables that each edge joins. Any graph without cycles is allowed: paths, stars, trees, several trees;
+        variables need not have an edge.
+    log_tables : array_like, (..., E, 2, 2) or (2, 2), optional
+        ``log t(y_i, y_j)`` of every edge, or one table for all edges; ``-inf`` where a combination is impossible.
+        Leading axes are a batch. A number, or an array (..., E), is taken for Ising couplings, see `coupling`.
+    coupling : array_like, (..., E) or a number, optional
+        Ising couplings J in place of tables: ``log t = J`` where the two variables agree and ``-J`` where they differ.
+        Give either `log_tables` or `coupling`.
 
     Raises
     ------
@@ -53,16 +54,18 @@ class Forest(Caching, Value):
     -----
     Objects are frozen.
 
-    Groups of a model with edges must fit them. Any single group does; and all variables, subtrees, unions of subtrees
-    with one parent and intervals of a chain, nested as one likes. In general groups are summed up one after the other,
-    inner ones first. At most two vertices, its boundary, may cover the edges between what remains of a group and the
-    rest, and if the group does not connect the two itself, nothing else may: it then becomes an edge between them, and
-    what remains must be a forest. Variables around a group that no group counts may belong to either side.
+    The groups of a model with edges must fit them; :meth:`fits` tells. A single group always fits. Several fit if
+    they are nested or disjoint and each is made of all variables, a subtree, subtrees with a common parent, or an
+    interval of a chain. The general rule: groups are summed out one after the other, inner ones first. All edges
+    between what is left of a group and the rest must touch at most two variables, the boundary of the group. If these
+    two are not connected inside the group, they must not be connected outside it either: the group turns into an edge
+    between them, and what is left must again have no cycle. Variables that no group counts may be taken to either
+    side.
 
     Cost of inference: O(D log^2 D) for any shape of the forest, plus the size of the tables; without groups that of
-    ordinary belief propagation, O(D). Where rounding cannot be certified, O(D^2). ``mode`` and ``max_marginals``
-    drop what an upper bound rules out: near-linear for concave tables, up to O(D^2), compiled, where the bound is not
-    close; ``sample`` one inference and O(D log D) per sample. Accuracy: as for :class:`~tallytree.CountModel`.
+    ordinary belief propagation, O(D). Where rounding cannot be certified, O(D^2). ``mode`` and ``max_marginals`` are
+    near-linear for concave tables and take up to O(D^2) where their upper bound is not close; ``sample`` takes one
+    inference and O(D log D) per sample. Accuracy: as for :class:`~tallytree.CountModel`.
 
     Examples
     --------
@@ -94,10 +97,10 @@ class Forest(Caching, Value):
 
     @classmethod
     def compatible_with(cls, tree: CountTree, log_tables: Any = None, *, coupling: Any = None) -> Forest:
-        """A forest that fits all groups of a tree: every group is summed up by the state of one variable.
+        """A forest that fits all groups of a tree, with one boundary variable for every group.
 
-        Each group's parts are joined by edges between their representatives, and one of these represents the group.
-        A tree with a group of all variables gives a spanning tree.
+        In every group the parts are joined by edges between one variable of each, and the first of these stands for the
+        whole group one level up. A tree with a group of all variables gives a spanning tree.
 
         Parameters
         ----------
@@ -114,7 +117,7 @@ class Forest(Caching, Value):
         Raises
         ------
         ParameterError
-            If ``tree`` is no CountTree, or the tables do not fit the number of edges.
+            If ``tree`` is not a CountTree, or the tables do not fit the number of edges.
 
         See Also
         --------
@@ -129,17 +132,18 @@ class Forest(Caching, Value):
         return cls(follow_tree(tree.program), log_tables, coupling=coupling)
 
     def compatible_sets(self, n_variables: int | None = None, *, width: int = 1) -> Iterator[tuple[int, ...]]:
-        """All sets of variables that fit the forest, S(E), one after the other.
+        """All sets of variables that fit the forest, one after the other.
 
-        The edges that leave a set must be covered by at most `width` vertices, its boundary. Width 1 is the paper's
-        class (section 5.4): whole components, and any of the branches at one vertex, with or without it.
+        At most `width` variables, the boundary of the set, may touch the edges that leave it. Width 1 is the class
+        S(E) of Tarlow et al. (2012, section 5.4): whole components, and any of the branches at one vertex, with or
+        without it.
 
         Parameters
         ----------
         n_variables : int, optional
             Number of variables of the model; default up to the largest that an edge names.
         width : {0, 1, 2}
-            Largest boundary; 0 are unions of components.
+            Largest size of the boundary; with 0 the sets are unions of components.
 
         Yields
         ------
@@ -157,8 +161,8 @@ class Forest(Caching, Value):
 
         Notes
         -----
-        A forest with a vertex of degree k has at least 2^k of them, so this is an iterator: take what is needed. Any
-        one of them fits; of several that are nested :meth:`fits` tells.
+        A forest with a vertex of degree k has at least 2^k such sets, so this is an iterator: take as many as are
+        needed. Each of them fits as the only group; for several groups ask :meth:`fits`.
 
         Examples
         --------
@@ -169,7 +173,9 @@ class Forest(Caching, Value):
         return boundary.compatible_sets(self._size(n_variables), self._pairs, count)
 
     def boundary_width(self, members: ArrayLike) -> int:
-        """How many vertices cover the edges that leave a set; at most 1 for the paper's S(E).
+        """Smallest number of variables that touch all edges leaving a set.
+
+        It is at most 1 for the sets that Tarlow et al. (2012, section 5.4) allow.
 
         Parameters
         ----------
@@ -179,12 +185,12 @@ class Forest(Caching, Value):
         Returns
         -------
         int
-            Size of the smallest cover.
+            Size of the boundary, 0 if no edge leaves the set.
 
         Raises
         ------
         ParameterError
-            If ``members`` are no variables.
+            If ``members`` are not variables.
 
         See Also
         --------
@@ -203,7 +209,7 @@ class Forest(Caching, Value):
         return boundary.width(inside, self._pairs)
 
     def fits(self, groups: Any, n_variables: int | None = None) -> bool:
-        """Whether groups can be counted together on the forest: a model with these edges takes them.
+        """Whether a model with these edges can have these groups.
 
         Parameters
         ----------
@@ -215,12 +221,12 @@ class Forest(Caching, Value):
         Returns
         -------
         bool
-            False also for groups that are not nested.
+            True if they fit. False also for groups that are not nested.
 
         Raises
         ------
         ParameterError
-            If ``groups`` are no lists of variables, or an edge names a variable that does not exist.
+            If ``groups`` are not lists of variables, or an edge names a variable that does not exist.
 
         See Also
         --------
@@ -269,7 +275,7 @@ class Forest(Caching, Value):
         Raises
         ------
         ParameterError
-            If ``roots`` are no variables.
+            If ``roots`` are not variables.
 
         See Also
         --------
@@ -311,7 +317,7 @@ class Forest(Caching, Value):
 
     @cached
     def largest(self) -> int:
-        """Largest variable named, -1 without edges."""
+        """Largest number of a variable that has an edge, -1 without edges."""
         return int(self._pairs.max(initial=-1))
 
     def replace(self, log_tables: Any = None, *, coupling: Any = None) -> Forest:

@@ -263,7 +263,7 @@ class FrozenDistribution(Value, LatticeDistribution):
         Raises
         ------
         ParameterError
-            If ``order`` is no whole number, or negative.
+            If ``order`` is not a whole number, or negative.
 
         See Also
         --------

@@ -24,7 +24,8 @@ class Group:
         The variables; None means all of them.
     potential : Potential, array, callable or None
         A potential, its log-table ``log f(0), ..., log f(n)`` (with leading batch axes if it differs between models),
-        a function from counts to log-values, or None: no preference, but the count can be asked for.
+        or a function from counts to log-values. None expresses no preference, but the model can be asked for the
+        count.
 
     Raises
     ------

@@ -75,7 +75,7 @@ class Information(BinaryModel):
         Raises
         ------
         ParameterError
-            If ``other`` is no CountModel over as many variables.
+            If ``other`` is not a CountModel over as many variables.
         StructureError
             If the groups of both models together are not nested or do not fit the edges.
 

@@ -148,7 +148,7 @@ class LatticeDistribution(ABC):
         Raises
         ------
         ParameterError
-            If ``k`` holds no numbers or does not broadcast against the batch.
+            If ``k`` does not hold numbers or does not broadcast against the batch.
 
         See Also
         --------
@@ -177,7 +177,7 @@ class LatticeDistribution(ABC):
         Raises
         ------
         ParameterError
-            If ``k`` holds no numbers or does not broadcast against the batch.
+            If ``k`` does not hold numbers or does not broadcast against the batch.
 
         See Also
         --------
@@ -206,7 +206,7 @@ class LatticeDistribution(ABC):
         Raises
         ------
         ParameterError
-            If ``x`` holds no numbers or does not broadcast against the batch.
+            If ``x`` does not hold numbers or does not broadcast against the batch.
 
         See Also
         --------
@@ -220,7 +220,7 @@ class LatticeDistribution(ABC):
         return self._log_probability("below", "x", x)[()]
 
     def cdf(self, x: ArrayLike) -> Any:
-        """``P(X <= x)``, with relative accuracy however small.
+        """``P(X <= x)``, with the same relative accuracy however small it is.
 
         Parameters
         ----------
@@ -235,7 +235,7 @@ class LatticeDistribution(ABC):
         Raises
         ------
         ParameterError
-            If ``x`` holds no numbers or does not broadcast against the batch.
+            If ``x`` does not hold numbers or does not broadcast against the batch.
 
         See Also
         --------
@@ -264,7 +264,7 @@ class LatticeDistribution(ABC):
         Raises
         ------
         ParameterError
-            If ``x`` holds no numbers or does not broadcast against the batch.
+            If ``x`` does not hold numbers or does not broadcast against the batch.
 
         See Also
         --------
@@ -278,7 +278,7 @@ class LatticeDistribution(ABC):
         return self._log_probability("above", "x", x)[()]
 
     def sf(self, x: ArrayLike) -> Any:
-        """``P(X > x)``, with relative accuracy however small.
+        """``P(X > x)``, with the same relative accuracy however small it is.
 
         Parameters
         ----------
@@ -293,7 +293,7 @@ class LatticeDistribution(ABC):
         Raises
         ------
         ParameterError
-            If ``x`` holds no numbers or does not broadcast against the batch.
+            If ``x`` does not hold numbers or does not broadcast against the batch.
 
         See Also
         --------

@@ -30,10 +30,10 @@ _OWN = ("log_partition", "log_expectation", "marginals")  # what has bounds besi
 
 
 class LinearModel(ArgumentModel):
-    """Binary variables with a function of a linear combination of them, whose real weights are rounded to a grid.
+    """Binary variables with a potential on a weighted sum of them.
 
-    ``p(y) = exp(logits . y) f(weights . y) / Z``: the potentials of Potetz and Lee (2008). Where all weights are equal
-    it is a count, and :class:`~tallytree.CountModel` answers in near-linear time without a grid.
+    ``p(y) = exp(logits . y) f(weights . y) / Z``: the potentials of Potetz and Lee (2008). Real weights are rounded
+    to a grid. If all weights are equal the sum is a count: use :class:`~tallytree.CountModel`, which needs no grid.
 
     Parameters
     ----------
@@ -41,17 +41,18 @@ class LinearModel(ArgumentModel):
         Log-odds.
     weights : array_like, (D,)
         Real weights w.
-    log_f : callable or array_like
-        ``log f`` as a function of an array of values of ``w . y``; or its values (..., M) at ``values``.
+    log_f : callable or array_like, (..., M)
+        The potential: a function from an array of sums ``w . y`` to the array of their ``log f``, or an array of
+        ``log f`` at :attr:`values`. ``-inf`` marks an impossible sum.
     step : float
-        Distance of two points of the grid. Every weight is replaced by the nearest multiple of it.
+        Spacing of the grid. Every weight is replaced by the nearest multiple of it.
 
     Attributes
     ----------
     values : (M,) array
-        The grid.
+        The points of the grid: all values that the sum may have.
     grid_error : float
-        How far the linear combination may be from its value on the grid.
+        Largest distance between the sum with the given weights and the sum on the grid.
 
     Raises
     ------
@@ -67,12 +68,12 @@ class LinearModel(ArgumentModel):
 
     Notes
     -----
-    Cost: near-linear in D and in the points of the grid that matter: windows under a tilt, merged by FFT and certified;
-    O(D M) for M points at worst. It is the engine of :class:`~tallytree.PoissonBinomial` with weights.
+    Cost: near-linear in D and in the number of grid points that matter; at worst O(D M) for M points.
 
-    Accuracy: exact for the rounded weights, ``posterior_logits`` to 1e-9 absolute or 1e-10 relative. What the real
-    weights may change, :meth:`bracket` bounds, and ``total.bracket`` for probabilities and quantiles of the sum: f is
-    taken at its smallest and largest within ``grid_error`` of every point.
+    Accuracy: with the rounded weights ``posterior_logits`` are right to 1e-9 absolute or 1e-10 relative.
+    :meth:`bracket` bounds what the rounding of the weights can change, and ``total.bracket`` does so for
+    probabilities and quantiles of the sum: they use the smallest and the largest value of f within ``grid_error`` of
+    every point.
 
     References
     ----------
@@ -80,7 +81,7 @@ class LinearModel(ArgumentModel):
 
     Examples
     --------
-    >>> model = LinearModel(np.zeros(3), [0.5, 1.0, -1.5], lambda x: -((x - 1.0) ** 2), step=0.25)
+    >>> model = tt.LinearModel(np.zeros(3), [0.5, 1.0, -1.5], lambda x: -((x - 1.0) ** 2), step=0.25)
     >>> model.values
     array([-1.5 , -1.25, -1.  , -0.75, -0.5 , -0.25,  0.  ,  0.25,  0.5 ,
             0.75,  1.  ,  1.25,  1.5 ])
@@ -128,7 +129,7 @@ class LinearModel(ArgumentModel):
 
     @property
     def grid_error(self) -> float:
-        """How far the linear combination may be from its value on the grid.
+        """Largest distance between the sum with the given weights and the sum on the grid.
 
         See Also
         --------
@@ -136,9 +137,9 @@ class LinearModel(ArgumentModel):
 
         Examples
         --------
-        >>> model = tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0)
+        >>> model = tt.LinearModel(np.zeros(2), [1.25, 2.0], lambda s: 0.0 * s, step=0.5)
         >>> model.grid_error
-        0.0
+        0.25
         """
         return float(max(self._slack))
 
@@ -168,7 +169,9 @@ class LinearModel(ArgumentModel):
 
     @property
     def log_partition(self) -> Any:
-        """Log Z, (...,); infinite logits weigh 1.
+        """Log Z, (...,), the logarithm of the normalising constant.
+
+        A variable that an infinite logit forces on contributes a factor of one, so that log Z stays finite.
 
         Raises
         ------
@@ -189,7 +192,9 @@ class LinearModel(ArgumentModel):
 
     @property
     def log_expectation(self) -> Any:
-        """Log E[f(w . y)] for independent variables with these log-odds, (...,): a log-probability if f is 0 or 1.
+        """Log E[f(w . y)], (...,): the mean of f over independent variables with these log-odds.
+
+        If f is 1 for some sums and 0 for the others it is the log-probability of these sums.
 
         Raises
         ------
@@ -209,14 +214,15 @@ class LinearModel(ArgumentModel):
         return self._log_mean.reshape(self.batch_shape)[()]
 
     def bracket(self, question: str, *arguments: Any) -> tuple[Any, Any]:
-        """Bounds of an answer for the real weights, whatever the grid has rounded.
+        """Bounds of an answer with the weights as given, before they were rounded to the grid.
 
         Parameters
         ----------
         question : str
-            One of log_partition, log_expectation and marginals, or a name that ``total.bracket`` knows, such as sf.
+            Name of the answer: "log_partition", "log_expectation" or "marginals", or a method of ``total`` such as
+            "sf".
         *arguments
-            What the method of ``total`` takes.
+            Arguments of that method of ``total``.
 
         Returns
         -------
@@ -238,14 +244,19 @@ class LinearModel(ArgumentModel):
 
         Notes
         -----
-        Cost: two passes. Accuracy: rigorous but for 1e-10 of a probability, if f between two points of the grid lies
-        between its values there, and beyond the ends is as at the ends.
+        Cost: two inferences. Accuracy: the bounds hold up to 1e-10 of a probability, provided that f between two grid
+        points lies between its values there and does not change beyond the ends of the grid.
 
         Examples
         --------
-        >>> model = tt.LinearModel(np.zeros(3), [1.02, 2.5, 0.79], lambda s: np.where(s >= 1.5, 0.0, -np.inf), step=0.1)
+        The second and third weight together are 1.81; on the grid they are 1.8:
+
+        >>> weights, rule = [2.5, 1.02, 0.79], lambda s: np.where(s >= 1.81, 0.0, -np.inf)
+        >>> model = tt.LinearModel(np.zeros(3), weights, rule, step=0.1)
+        >>> float(np.exp(model.log_expectation).round(4))
+        0.5
         >>> [float(np.exp(end).round(4)) for end in model.bracket("log_expectation")]
-        [0.625, 0.625]
+        [0.5, 0.625]
         """
         checks.one_of("question", question, (*_OWN, *BRACKETED))
         if question in BRACKETED:
@@ -310,7 +321,7 @@ class LinearModel(ArgumentModel):
         Returns
         -------
         LinearModel
-            The same model whose ``log_f`` is -inf elsewhere.
+            The same model with ``log_f = -inf`` outside the range.
 
         Raises
         ------
@@ -370,7 +381,7 @@ class LinearModel(ArgumentModel):
 
     @cached
     def sum_log_probs(self) -> Float64:
-        """Log-probabilities of the values of the grid, (..., M).
+        """Log-probabilities of the sum at the points of the grid, ``values``, (..., M).
 
         Raises
         ------
@@ -427,7 +438,7 @@ class LinearModel(ArgumentModel):
 
         Notes
         -----
-        Cost: one tree of sums, near-linear in D and the points that matter, and one walk down it per sample.
+        Cost: one tree of sums, near-linear in D and the grid points that matter, then one walk down it per sample.
 
         Examples
         --------
@@ -461,7 +472,7 @@ class LinearModel(ArgumentModel):
 
         Notes
         -----
-        Cost: O(D M), (max, +) over the grid.
+        Cost: O(D M) for a grid of M points.
 
         Examples
         --------

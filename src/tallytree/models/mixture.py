@@ -37,7 +37,7 @@ class SumMixture(LawOf, BoundedRisk):
     Parameters
     ----------
     of : PoissonBinomial
-        One member per scenario, along one batch axis; also with something given.
+        The sums in the scenarios, along one batch axis; they may be conditioned by :meth:`PoissonBinomial.given`.
     weights : array_like (S,)
         Probabilities of the scenarios, up to a common factor.
 
@@ -52,7 +52,7 @@ class SumMixture(LawOf, BoundedRisk):
 
     Notes
     -----
-    Cost: that of all scenarios. Accuracy: 1e-10, relative, of every probability, as for one scenario.
+    Cost: the sum over the scenarios. Accuracy: every probability has a relative error below 1e-10, as for one scenario.
 
     Examples
     --------
@@ -208,7 +208,7 @@ class SumMixture(LawOf, BoundedRisk):
         Parameters
         ----------
         evidence : mapping of int to int
-            Events and their values, 0 or 1, or the number of an outcome.
+            Events and their values, 0 or 1; with weights (n, K) 0, ..., K.
 
         Returns
         -------
@@ -218,7 +218,7 @@ class SumMixture(LawOf, BoundedRisk):
         Raises
         ------
         ParameterError
-            If ``evidence`` is no mapping, or names an event or value that does not exist.
+            If ``evidence`` is not a mapping, or names an event or value that does not exist.
         InfeasibleError
             If these values are impossible in every scenario.
 
@@ -248,7 +248,7 @@ class SumMixture(LawOf, BoundedRisk):
         Returns
         -------
         ndarray of uint8, (size..., n)
-            0 and 1, or the number of the outcome.
+            0 and 1. With weights (n, K): 0, or the number 1, ..., K of the value that the event took.
 
         Raises
         ------

@@ -61,15 +61,15 @@ class PoissonBinomial(BoundedRisk):
         Log-odds in [-inf, inf]; they keep the digits of probabilities near 1.
     weights : array_like (n,) or (n, K), optional
         Weights of any sign, shared by the batch; all 1 if omitted. Integers are exact. Real weights are put on a grid.
-        With (n, K), event i takes one of K values or nothing (a loss given default on a few values); ``probs`` or
-        ``logits`` are then (..., n, K), log-odds being against nothing.
+        With weights (n, K), event i takes one of K values or nothing (a loss given default that has a few values);
+        ``probs`` or ``logits`` then have the shape (..., n, K), and log-odds compare each value with nothing.
     step : float, optional
-        Distance of two cells of the grid. A weight between two cells goes to both, in shares that keep its mean.
-        If omitted, real weights get a step of 1, 2 or 5 times a power of ten that adds at most 1e-4 of the variance.
+        Spacing of the grid. A weight between two grid points is split between both so that its mean is kept. If
+        omitted, real weights get a step of 1, 2 or 5 times a power of ten that adds at most 1e-4 of the variance.
     method : {"auto", "recursion", "tilted"}
-        ``"auto"`` meets the accuracy below. The others are for study and comparison. ``"recursion"`` adds one
-        variable at a time (Gail, Lubin and Rubinstein; Barlow and Heidtmann), in blocks that direct sums join.
-        ``"tilted"`` reads windows of counts off characteristic functions (compiled engine, no weights).
+        ``"auto"`` meets the accuracy below. The others are for study and comparison: ``"recursion"`` adds one variable
+        at a time (Gail, Lubin and Rubinstein; Barlow and Heidtmann), ``"tilted"`` computes windows of the distribution
+        from characteristic functions (compiled engine, no weights).
 
     Raises
     ------
@@ -84,24 +84,24 @@ class PoissonBinomial(BoundedRisk):
 
     Notes
     -----
-    It takes the place of a frozen `scipy.stats` distribution such as ``poisson_binom(p)``: the methods have its
-    names, arguments and meaning. Where `scipy.stats` answers NaN to a NaN or to a level outside [0, 1], an error
-    says so; ``support()`` leaves out what probabilities of 0 and 1 exclude; quantiles are integers.
+    It takes the place of a frozen `scipy.stats` distribution such as ``poisson_binom(p)``: the methods have the same
+    names, arguments and meaning. Three things differ: NaN, or a level outside [0, 1], raises an error instead of
+    returning NaN; ``support()`` leaves out values that probabilities of 0 and 1 exclude; quantiles are integers.
 
     Arguments ``k``, ``x`` and ``q`` broadcast against the batch axes: for a batch of shape (5,), ``k`` of shape
-    (3, 1) gives (3, 5). Whole tables are in ``count_log_probs`` (..., m), the log-probabilities of ``values`` (m,).
+    (3, 1) gives (3, 5). The whole table is in ``count_log_probs`` (..., m): the log-probabilities of ``values`` (m,).
 
-    Rounding all weights down and up bounds X from both sides, and with it every probability and quantile:
-    :meth:`bracket`. A batch is a set of scenarios: :meth:`mixture` averages them.
+    What the grid changes for real weights, :meth:`bracket` bounds for every probability and quantile. A batch can be a
+    set of scenarios: :meth:`mixture` averages over them.
 
-    Cost: one probability of a long sum takes one pass, O(n), or O(n + C log C log n) with weights, for the C cells that
-    matter. The table of all sums is computed once, at the first call that needs it: O(n^2) simple steps up to n of
-    about 10^4, O(n^1.5) beyond; with weights one pass for every few standard deviations. Moments up to the fourth need
-    no table: O(n).
+    Cost: one probability of a long sum takes one pass, O(n), or O(n + C log C log n) with weights, for the C grid
+    points that matter. The table of all sums is computed once, at the first call that needs it: O(n^2) simple steps
+    up to n of about 10^4, O(n^1.5) beyond; with weights one pass for every few standard deviations. Moments up to the
+    fourth need no table: O(n).
 
-    Accuracy: ``logpmf``, ``logcdf`` and ``logsf`` within 1e-10, absolute or relative, at every k; with real weights, of
-    the sum on the grid. Probabilities are right down to the smallest float64; smaller ones have their logarithm. All
-    answers are float64, also for float32 parameters.
+    Accuracy: ``logpmf``, ``logcdf`` and ``logsf`` within 1e-10, absolute or relative, at every k; with real weights
+    this holds for the sum on the grid. Probabilities below the smallest float64 become 0, their logarithms stay
+    right. All answers are float64, also for float32 parameters.
 
     Examples
     --------
@@ -118,17 +118,17 @@ class PoissonBinomial(BoundedRisk):
     >>> tt.PoissonBinomial(np.full(10_000, 0.999)).logpmf(0).round(3)
     np.float64(-69077.553)
 
-    Weighted, and the probabilities of the single events given a majority:
+    With weights; and the probabilities of the single events given that a majority was reached:
 
     >>> votes = tt.PoissonBinomial([0.9, 0.5, 0.2], weights=[3, 20, 16])
     >>> votes.sf(19).round(3), votes.given(low=20).marginals.round(3)
     (np.float64(0.5), array([0.9, 1. , 0.2]))
 
-    Real weights: the loss that is exceeded once in two hundred years, and its bounds:
+    With real weights on a grid: the loss that is exceeded in one year of a hundred, and its bounds:
 
     >>> loss = tt.PoissonBinomial([0.02, 0.01, 0.05], weights=[1.37, 20.5, 3.99], step=0.1)
-    >>> loss.value_at_risk(0.995).round(2), [float(x.round(2)) for x in loss.bracket("value_at_risk", 0.995)]
-    (np.float64(20.5), [20.5, 20.5])
+    >>> loss.value_at_risk(0.99).round(2), [float(x.round(2)) for x in loss.bracket("value_at_risk", 0.99)]
+    (np.float64(5.4), [5.2, 5.4])
     """
 
     _nu: Float64
@@ -234,7 +234,7 @@ class PoissonBinomial(BoundedRisk):
 
     @property
     def step(self) -> float | None:
-        """Distance of two cells of the grid of real weights; None for integers.
+        """Spacing of the grid of real weights; None for integers.
 
         See Also
         --------
@@ -411,7 +411,7 @@ class PoissonBinomial(BoundedRisk):
         Returns
         -------
         ndarray of uint8, (size..., ..., n)
-            0 and 1, or the number of the outcome.
+            0 and 1. With weights (n, K): 0, or the number 1, ..., K of the value that the event took.
 
         Raises
         ------
@@ -438,7 +438,7 @@ class PoissonBinomial(BoundedRisk):
 
     @property
     def grid_error(self) -> float:
-        """How far the sum can be from its sum on the grid: the width of ``bracket`` on the axis of values.
+        """Largest distance between the sum with weights rounded down and with weights rounded up, see :meth:`bracket`.
 
         See Also
         --------
@@ -481,7 +481,9 @@ class PoissonBinomial(BoundedRisk):
     # -- scenarios ---------------------------------------------------------------------------------------------
 
     def mixture(self, weights: ArrayLike) -> SumMixture:
-        """The sum when one member of the batch, a scenario, is drawn first.
+        """The distribution of the sum if the scenario is random, with these probabilities.
+
+        The scenarios are the members of the batch.
 
         Parameters
         ----------
@@ -551,12 +553,13 @@ class PoissonBinomial(BoundedRisk):
         Returns
         -------
         ConditionalPoissonBinomial
-            A distribution with the same methods, and ``marginals``, the probabilities of the variables given this.
+            A distribution with the same methods and, in addition, ``marginals``: the probabilities of the variables
+            given the sum or its range.
 
         Raises
         ------
         ParameterError
-            If neither a value nor a bound is given, or both are, or they are no whole numbers.
+            If neither a value nor a bound is given, or both are, or they are not whole numbers.
         InfeasibleError
             If the sum cannot lie there.
 
@@ -586,7 +589,7 @@ class PoissonBinomial(BoundedRisk):
         Parameters
         ----------
         evidence : mapping of int to int
-            Variables and their values, 0 or 1, or the number of an outcome.
+            Variables and their values, 0 or 1; with weights (n, K) 0, ..., K.
 
         Returns
         -------
@@ -596,7 +599,7 @@ class PoissonBinomial(BoundedRisk):
         Raises
         ------
         ParameterError
-            If ``evidence`` is no mapping, or names a variable or value that does not exist.
+            If ``evidence`` is not a mapping, or names a variable or value that does not exist.
 
         See Also
         --------

@@ -22,14 +22,14 @@ from .results import ExpectedStatistics
 
 
 class RaggedBatch(Value, Sequence[CountModel]):
-    """A sequence of models with one potential each, whose sizes differ (bags, strata, sentences).
+    """Several models of different sizes, each with one potential on its count (bags, strata, sentences).
 
     Parameters
     ----------
     logits : array_like, (N,), or sequence of 1-D arrays
-        Log-odds of all variables one after the other (then `sizes` is needed), or one array per model.
-    potentials : potential or sequence
-        One potential for all models, or one potential or log-table per model.
+        Log-odds of all N variables one after the other (then `sizes` is needed), or one array per model.
+    potentials : potential or sequence, optional
+        One potential for all models, or a list with one potential or log-table per model; default none.
     sizes : array_like of int, optional
         Number of variables of each model.
 
@@ -66,7 +66,7 @@ class RaggedBatch(Value, Sequence[CountModel]):
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Number of variables of every model, (N,).
+        """Number of variables of every model, (n_models,).
 
         See Also
         --------
@@ -144,21 +144,56 @@ class RaggedBatch(Value, Sequence[CountModel]):
 
     @cached
     def log_partition(self) -> NDArray[np.float64]:
-        """Log Z of every model, (N,)."""
+        """Log Z of every model, (n_models,).
+
+        Raises
+        ------
+        InfeasibleError
+            If a model gives probability zero to every configuration.
+
+        See Also
+        --------
+        log_prob, CountModel.log_partition
+
+        Examples
+        --------
+        >>> np.exp(tt.RaggedBatch([[0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], tt.exactly(1)).log_partition).round(6)
+        array([2., 4.])
+        """
         return self._numbers(lambda stack: stack.log_partition)
 
     @cached
     def entropy(self) -> NDArray[np.float64]:
-        """Entropy of every model in nats, (N,)."""
+        """Entropy of every model in nats, (n_models,).
+
+        See Also
+        --------
+        CountModel.entropy
+
+        Examples
+        --------
+        >>> tt.RaggedBatch([[0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], tt.exactly(1)).entropy.round(4)  # log(2), log(4)
+        array([0.6931, 1.3863])
+        """
         return self._numbers(lambda stack: stack.entropy)
 
     @cached
     def error_bound(self) -> NDArray[np.float64]:
-        """Certified error bound of every model, (N,)."""
+        """Certified bound on the absolute error of every posterior log-odds of every model, (n_models,).
+
+        See Also
+        --------
+        posterior_logits, CountModel.error_bound
+
+        Examples
+        --------
+        >>> tt.RaggedBatch([[0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], tt.exactly(1)).error_bound < 1e-10
+        array([ True,  True])
+        """
         return self._numbers(lambda stack: stack.error_bound)
 
     def log_prob(self, y: Any) -> NDArray[np.float64]:
-        """Log-probability of one configuration of every model, (N,).
+        """Log-probability of one configuration of every model, (n_models,).
 
         Parameters
         ----------
@@ -167,7 +202,7 @@ class RaggedBatch(Value, Sequence[CountModel]):
 
         Returns
         -------
-        ndarray, (N,)
+        ndarray, (n_models,)
             Logarithms; ``-inf`` for impossible configurations.
 
         Raises

@@ -37,7 +37,8 @@ def log_k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
 def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     """Probability that a k-out-of-n system works.
 
-    ``P(X >= k)`` for a G system and ``P(X >= n - k + 1)`` for an F system, X the number of good components.
+    A G system ("good") works if at least k of its n components work: ``P(X >= k)``, where X is the number of working
+    components. An F system ("failed") fails as soon as k components have failed: it works with ``P(X >= n - k + 1)``.
 
     Parameters
     ----------
@@ -67,8 +68,9 @@ def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     Notes
     -----
     Cost: one Poisson-binomial table, O(n^2) simple steps up to n of about 10^4 and O(n^1.5) beyond.
-    Accuracy: 1e-10 relative, however small the answer. For a small probability of *failure* count failures: with
-    probabilities ``q`` that components fail, ``k_out_of_n(q, n - k + 1)`` is that of at least ``n - k + 1`` failures.
+    Accuracy: 1e-10 relative, however small the answer. A small probability of *failure* is accurate if failures are
+    counted: with the probabilities ``q`` that components fail, ``k_out_of_n(q, n - k + 1)`` is the probability of at
+    least ``n - k + 1`` failures.
 
     References
     ----------
@@ -76,15 +78,14 @@ def k_out_of_n(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
 
     Examples
     --------
-    >>> from tallytree import k_out_of_n
-    >>> k_out_of_n([0.9, 0.8, 0.7], 2).round(6)
+    >>> tt.k_out_of_n([0.9, 0.8, 0.7], 2).round(6)
     np.float64(0.902)
-    >>> k_out_of_n([0.9, 0.8, 0.7], 2, system="F").round(6)
-    np.float64(0.902)
+    >>> tt.k_out_of_n([0.9, 0.8, 0.7], 1, system="F").round(6)  # no component may fail
+    np.float64(0.504)
 
     Two of three have to work, and each fails with probability 1e-100; 1 - 1e-100 would round to 1:
 
-    >>> float(np.log10(k_out_of_n([1e-100, 1e-100, 1e-100], 3 - 2 + 1)).round(6))
+    >>> float(np.log10(tt.k_out_of_n([1e-100, 1e-100, 1e-100], 3 - 2 + 1)).round(6))
     -199.522879
     """
     return np.exp(log_k_out_of_n(probs, k, system=system))
@@ -108,8 +109,8 @@ def log_k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") 
 def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> Any:  # noqa: E741
     """Probability that a k-to-l-out-of-n system works (Belfore).
 
-    ``P(k <= X <= l)``, X the number of good components, for a G system. An F system fails when the number of
-    failed components lies in k..l.
+    A G system works if the number X of working components is from k to l: ``P(k <= X <= l)``. An F system fails if the
+    number of failed components is from k to l.
 
     Parameters
     ----------
@@ -142,8 +143,7 @@ def k_to_l_out_of_n(probs: ArrayLike, k: int, l: int, *, system: str = "G") -> A
 
     Examples
     --------
-    >>> from tallytree import k_to_l_out_of_n
-    >>> k_to_l_out_of_n([0.9, 0.8, 0.7], 1, 2).round(6)
+    >>> tt.k_to_l_out_of_n([0.9, 0.8, 0.7], 1, 2).round(6)
     np.float64(0.49)
     """
     return np.exp(log_k_to_l_out_of_n(probs, k, l, system=system))
@@ -164,8 +164,8 @@ def log_birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> A
 def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
     """Birnbaum importance of every component of a k-out-of-n system.
 
-    ``d P(system works) / d p_i``, the probability that exactly ``k - 1`` of the other components are good (G)
-    or have failed (F): that component i decides.
+    ``d P(system works) / d p_i``: the probability that component i decides, because exactly ``k - 1`` of the other
+    components work (G system) or have failed (F system).
 
     Parameters
     ----------
@@ -193,14 +193,12 @@ def birnbaum_importance(probs: ArrayLike, k: int, *, system: str = "G") -> Any:
 
     Notes
     -----
-    Cost: one Poisson-binomial table and O(n s) more, s the number of counts within about 9 tilted standard
-    deviations of k.
+    Cost: one Poisson-binomial table and O(n s) more for the s counts around k that matter.
     Accuracy: 1e-10 relative, however small.
 
     Examples
     --------
-    >>> from tallytree import birnbaum_importance
-    >>> birnbaum_importance([0.9, 0.8, 0.7], 2).round(6)
+    >>> tt.birnbaum_importance([0.9, 0.8, 0.7], 2).round(6)
     array([0.38, 0.34, 0.26])
     """
     return np.exp(log_birnbaum_importance(probs, k, system=system))

@@ -14,7 +14,7 @@ from ..arrays import Float64, FloatArray, Ints, States
 
 @dataclass(frozen=True, eq=False)
 class SparseSamples:
-    """Samples as the variables that are on, row after row.
+    """Samples stored as lists of the variables that are on, as the rows of a sparse matrix.
 
     Attributes
     ----------
@@ -126,17 +126,15 @@ class Modes(NamedTuple):
 class ExpectedStatistics:
     """Gradient of ``log_partition``: what learning compares with the data.
 
-    ``logits`` (..., D) holds P(y_d = 1), ``tables[i]`` (..., n_i + 1) the probabilities of the counts of group i, and
-    ``edges`` (..., E, 2, 2) the edge marginals of a model with edges, None for others.
-
     Attributes
     ----------
     logits : (..., D) array
-        Expected y, the marginals: derivative by the logits.
+        P(y_d = 1), the derivatives with respect to the logits.
     tables : tuple of (..., n + 1) arrays
-        Probabilities of the counts of every group: derivative by the log-tables.
+        Probabilities of the counts of every group, the derivatives with respect to the log-tables.
     edges : (..., E, 2, 2) array or None
-        Probabilities of the pairs of every edge: derivative by their log-tables.
+        Joint probabilities of the two ends of every edge, the derivatives with respect to its log-table; None for a
+        model without edges.
 
     See Also
     --------

@@ -40,7 +40,7 @@ class SecondOrder(BinaryModel):
         Raises
         ------
         ParameterError
-            If ``rows`` is no list of variables.
+            If ``rows`` is not a list of variables.
         InfeasibleError
             If every configuration has probability zero.
 
@@ -122,9 +122,9 @@ class SecondOrder(BinaryModel):
         logits : array_like, (..., D), optional
             Direction in the log-odds.
         tables : sequence or packed array, optional
-            Direction in the log-tables, one entry (or None) per group.
+            Direction in the log-tables, one array (..., n + 1) (or None) per group.
         counts : bool
-            Whether the derivatives of the count distributions are wanted; without them ``tables`` is empty.
+            Whether the derivatives of the count distributions are wanted; if not, ``tables`` of the result is empty.
 
         Returns
         -------

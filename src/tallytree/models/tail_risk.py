@@ -67,8 +67,8 @@ class TailRisk(FrozenDistribution):
     def expected_shortfall(self, q: ArrayLike) -> Any:
         """The mean loss in the worst ``1 - q`` of all cases.
 
-        The mean of ``ppf(u)`` over u from q to 1: if the value at risk v is attained with more probability than is
-        needed, only a part of it counts, so that the cases have probability ``1 - q`` exactly.
+        The mean of ``ppf(u)`` over u from q to 1. If the loss equals the value at risk with a positive probability,
+        only as much of this probability counts as makes the worst cases have probability ``1 - q`` exactly.
 
         Parameters
         ----------
@@ -91,8 +91,8 @@ class TailRisk(FrozenDistribution):
 
         Notes
         -----
-        On a grid (real weights), each event keeps its mean and gains spread, so the shortfall is never too small;
-        :meth:`~tallytree.PoissonBinomial.bracket` has both bounds.
+        Real weights are put on a grid in a way that keeps the mean of every event and adds to its spread, so the
+        shortfall is never too small. For both bounds see :meth:`~tallytree.PoissonBinomial.bracket`.
 
         Examples
         --------
@@ -164,16 +164,17 @@ class BoundedRisk(TailRisk):
         raise NotImplementedError
 
     def bracket(self, question: str, *arguments: Any) -> tuple[Any, Any]:
-        """Bounds of an answer: the same question to the sums with all weights rounded down and up.
+        """Bounds of an answer with the weights as given, before they were put on the grid.
 
-        ``X_down <= X <= X_up`` whatever happens, so the bounds hold for the real weights, not only for their grid.
+        The question is asked of the sums with all weights rounded down and with all rounded up. Always
+        ``X_down <= X <= X_up``, so the two answers enclose the true one.
 
         Parameters
         ----------
         question : str
             Name of the method: cdf, sf, logcdf, logsf, ppf, isf, median, mean, value_at_risk or expected_shortfall.
         *arguments
-            What the method takes.
+            Arguments of that method.
 
         Returns
         -------
@@ -193,9 +194,10 @@ class BoundedRisk(TailRisk):
 
         Notes
         -----
-        Cost: twice that of the question. Accuracy: rigorous but for 1e-10 of a probability; a level attained up to that
-        counts as attained. Weights, step and points are compared exactly, as the decimals that they print as: 0.3 is
-        three steps of 0.1. Weights within 1e-9 of a cell are put on it, and the bounds move by what that changes.
+        Cost: that of asking twice. Accuracy: the bounds hold up to 1e-10 of a probability; a quantile level that is
+        reached up to 1e-10 counts as reached. Weights, step and points are compared as the decimals that they print
+        as: 0.3 is exactly three steps of 0.1. A weight within 1e-9 of a grid point is moved onto it, which the bounds
+        allow for.
 
         Examples
         --------

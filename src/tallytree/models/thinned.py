@@ -30,7 +30,7 @@ from .count import CountModel
 
 
 class ThinnedModel(ArgumentModel):
-    """Binary variables of which each that is on acts with a rate of its own; a potential on how many act.
+    """Binary variables that act, when they are on, with rates of their own, and a potential on how many act.
 
     ``p(y) = exp(logits . y) E[f(number that act)] / Z``.
 
@@ -43,12 +43,13 @@ class ThinnedModel(ArgumentModel):
     potential : potential or array_like
         Function f of the number of variables that act, as for :class:`~tallytree.CountModel`.
     leak : array_like, (...,)
-        Probability that something else acts, which counts like a variable.
+        Probability that something else acts; it is counted like one more variable. Default 0.
 
     Attributes
     ----------
     acting : CountModel
-        The law of which variables act, and after them the leak if there is one: marginals, counts, samples of these.
+        Distribution of which variables act, with all answers of a CountModel; its last variable is the leak, if there
+        is one.
 
     Raises
     ------
@@ -106,7 +107,9 @@ class ThinnedModel(ArgumentModel):
 
     @property
     def log_partition(self) -> Any:
-        """Log Z relative to ``exp(logits . y) E[f]``, (...,); infinite logits weigh 1.
+        """Log Z, (...,): log of the sum of ``exp(logits . y) E[f]`` over all y.
+
+        A variable that an infinite logit forces on contributes a factor of one, so that log Z stays finite.
 
         Raises
         ------
@@ -242,7 +245,7 @@ class ThinnedModel(ArgumentModel):
 
 
 def noisy_or_model(logits: ArrayLike, rates: ArrayLike, *, leak: ArrayLike = 0.0, t: int = 1) -> ThinnedModel:
-    """Causes with rates of their own, given whether their common effect was seen: a noisy-OR with unequal rates.
+    """Causes of an effect, given whether the effect was seen: a noisy-OR with one rate per cause.
 
     ``p(y) ~ exp(logits . y) (1 - (1 - leak) prod_d (1 - rate_d)^y_d)`` for ``t = 1``, the effect is seen;
     ``p(y) ~ exp(logits . y) (1 - leak) prod_d (1 - rate_d)^y_d`` for ``t = 0``. With equal rates it is

@@ -22,12 +22,13 @@ from . import base
 
 
 def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
-    """Posterior probability of every variable beside its probability by itself.
+    """Draw the posterior probability of every variable beside its probability without potentials.
 
     Parameters
     ----------
     model : CountModel, LinearModel, ThinnedModel, ChainModel of two states, PoissonBinomial, or LoopyResult
-        A single one, not a batch; also a PoissonBinomial with something given, and a bound of ``tallytree.loopy``.
+        A single model, not a batch; a PoissonBinomial may be conditioned with ``given``. Bounds of ``tallytree.loopy``
+        are accepted as well.
     ax : matplotlib Axes, optional
         Where to draw; default a new figure.
     names : sequence of str, optional
@@ -71,15 +72,15 @@ def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None)
 
 
 def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> Any:
-    """Distribution of a group's count, with the variables alone and with the shape of the potential.
+    """Draw the distribution of the count of a group, with and without its potential.
 
     Parameters
     ----------
     model : CountModel, ChainModel, PoissonBinomial, LinearModel, ChunkedCountModel or LoopyResult
-        A single one, not a batch; also a PoissonBinomial with something given. Sums of weighted variables are shown
-        at their values.
+        A single model, not a batch; a PoissonBinomial may be conditioned with ``given``. Weighted sums are drawn at
+        their values.
     group : int, optional
-        Number of the group; default all variables. A LoopyResult needs it.
+        Number of the group; default all variables. For a LoopyResult it is required.
     ax : matplotlib Axes, optional
         Where to draw; default a new figure.
 
@@ -129,12 +130,12 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
 
 
 def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None, bar: bool = True) -> Any:
-    """Probabilities of the cells of an assignment as a heat map.
+    """Draw the probabilities of the cells of an assignment as a heat map.
 
     Parameters
     ----------
     values : (I, J) array, sparse array, or an answer with ``marginals``
-        What ``assignment(...).loopy_bp()`` and its relatives return, or a matrix.
+        An answer such as ``assignment(...).infer()`` returns, or a matrix.
     ax : matplotlib Axes, optional
         Where to draw; default a new figure.
     title : str, optional
@@ -185,14 +186,14 @@ def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None,
 
 
 def loopy_trace(result: Any, ax: Any = None, *, label: str | None = None) -> Any:
-    """Largest change of a message in every sweep of loopy belief propagation.
+    """Draw the largest change of a message in every sweep of loopy belief propagation.
 
     Parameters
     ----------
     result : LoopyResult or AssignmentBeliefs
-        A run.
+        Result of a run.
     ax : matplotlib Axes, optional
-        Where to draw; several runs can share one.
+        Where to draw; default a new figure. Several runs can be drawn on the same axes.
     label : str, optional
         Name of the run in the legend.
 
@@ -252,14 +253,14 @@ def trace_line(trace: Float64, ax: Any = None, *, label: str | None = None) -> A
 def density_comparison(
     data: ArrayLike, samples: Mapping[str, ArrayLike], tree: CountTree, ax: Any = None
 ) -> Any:
-    """Error of the count distributions of a tree's groups against their size, for samples of several models.
+    """Draw the error of the count distributions of groups against their size, for samples of several models.
 
     Parameters
     ----------
     data : (N, D) array of 0 and 1
-        Rows to compare with.
+        Rows of data to compare with.
     samples : mapping of name to (M, D) array
-        Rows drawn from models.
+        Name of every model, and rows drawn from it.
     tree : CountTree
         Groups whose counts are compared.
     ax : matplotlib Axes, optional
@@ -337,7 +338,7 @@ _MOST_COUNTS = 16  # variables up to which potentials fit into the tree
 
 
 def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
-    """The nested groups as a drawing: variables below, every group above its members at a height by its size.
+    """Draw nested groups: the variables below, every group above its members, larger groups higher.
 
     Parameters
     ----------
@@ -393,7 +394,7 @@ def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None)
 
 
 def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
-    """The counts z of a model as a tree, each with a small picture of its potential (as in Figure 2 of the paper).
+    """Draw the counts z of nested groups as a tree, each with a small picture of its potential.
 
     Parameters
     ----------
@@ -471,7 +472,7 @@ def _inset(ax: Any, x: float, y: float, log_f: Any) -> None:
 
 
 def potential(potential: Any, n: int, ax: Any = None) -> Any:
-    """A potential f on the count of n variables, relative to its largest value.
+    """Draw a potential f on the count of n variables, relative to its largest value.
 
     Parameters
     ----------

@@ -32,14 +32,15 @@ class Potential:
     evaluates back to an equal object. Equality compares how a potential is written, not its table:
     ``exactly(0) != at_most(0)``. They do not know the size ``n`` of their group; it arrives with each call.
 
-    ``a * b`` multiplies, ``a ** p`` tempers, and ``~a`` complements counts: ``f(n - c)``, which is *not* the
-    logical negation; ``~at_least(1)`` asks for at least one variable that is off.
+    ``a * b`` multiplies two potentials, ``a ** p`` raises one to a power (tempering), and ``~a`` counts the variables
+    that are off: ``f(n - c)``. This is *not* the logical negation: ``~at_least(1)`` asks for at least one variable that
+    is off.
 
-    To write a new kind, derive from this class and define ``_log_f(n)``; for a single use pass a function or
-    an array to :func:`as_potential`.
+    For a potential that has no name here, pass an array of log-values or a function to the model, or derive a new class
+    and define ``_log_f(n)``.
 
-    The numbers of named potentials may be arrays of a batch shape, one number per model: ``exactly([2, 3])`` is a
-    batch of two potentials, whose tables have the shape ``(2, n + 1)``.
+    The numbers of a named potential may be arrays, with one number per model: ``exactly([2, 3])`` is a batch of two
+    potentials, whose tables have the shape ``(2, n + 1)``.
 
     See Also
     --------
@@ -100,7 +101,7 @@ class Potential:
         Raises
         ------
         ParameterError
-            If ``n`` is no count, or the potential needs a larger group.
+            If ``n`` is not a count, or the potential needs a larger group.
 
         See Also
         --------
@@ -137,7 +138,7 @@ class Potential:
         Raises
         ------
         ParameterError
-            If ``n`` is no count, or the potential needs a larger group.
+            If ``n`` is not a count, or the potential needs a larger group.
         InfeasibleError
             If no count is possible, as for ``exactly(1) * exactly(2)``.
 
@@ -160,7 +161,10 @@ class Potential:
         return self._support(n)
 
     def mixture(self, n: int) -> tuple[Terms, Terms] | None:
-        """Short form ``f(c) = sum_j coefficients[j] * rates[j]**c`` for ``0 <= c <= n``, with ``0**0 = 1``.
+        """Write f as a sum of exponentials: ``f(c) = sum_j coefficients[j] * rates[j]**c``, with ``0**0 = 1``.
+
+        The function returns None instead of two arrays for a batch, if no short sum is known, or if its terms would
+        cancel to fewer than about 11 digits.
 
         Parameters
         ----------
@@ -170,15 +174,14 @@ class Potential:
         Returns
         -------
         coefficients : ndarray
-            Float64 or complex128. None instead of both arrays for a batch, when no short closed form exists, or when
-            its terms would cancel to fewer than about 11 digits.
+            One number per term, float64 or complex128.
         rates : ndarray
-            As many.
+            One number per term.
 
         Raises
         ------
         ParameterError
-            If ``n`` is no count, or the potential needs a larger group.
+            If ``n`` is not a count, or the potential needs a larger group.
 
         See Also
         --------
@@ -186,7 +189,7 @@ class Potential:
 
         Notes
         -----
-        Cost: O(terms); products keep at most 8 terms, ``modulo`` at most 32.
+        Cost: proportional to the number of terms: at most 8 for products, at most 32 for ``modulo``.
         Accuracy: the sum is within ``1e-10 f(c)`` of ``f(c)`` for ``n <= 2000``; where ``f(c) = 0`` it is
         within ``1e-16 (1000 + 2 n)`` of zero, relative to the sum of the absolute terms: rates that are
         rounded, such as the roots of unity of ``modulo``, leave a residue that grows with ``n``.

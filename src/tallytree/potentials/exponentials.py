@@ -161,7 +161,7 @@ def exponential_mixture(coefficients: npt.ArrayLike, rates: npt.ArrayLike) -> Po
 
     Notes
     -----
-    Cost: O(n r) for the table of ``r`` terms; the mixture is given as it is.
+    Cost: O(n r) for the table of ``r`` terms.
     Accuracy: ``f`` within ``1e-13`` times the sum of the absolute terms. Where positive and negative terms
     cancel to less than their rounding error, ``f(c)`` is zero. The mixture is offered if no more than five
     digits cancel.
@@ -284,7 +284,7 @@ class ExponentialMixture(Named):
 
 @factory(rate=PROBABILITIES, leak=PROBABILITIES, t=integers(0, 1))
 def noisy_or(rate: Numbers, leak: Numbers = 0.0, t: int | npt.ArrayLike = 1) -> Potential:
-    """Probability of an effect that any active variable may cause (equation 5 of the paper).
+    """Probability of an effect that any active variable may cause.
 
     ``f(c) = 1 - (1 - leak) (1 - rate)**c`` for ``t = 1``, the effect is seen;
     ``f(c) = (1 - leak) (1 - rate)**c`` for ``t = 0``, the effect is absent.

@@ -23,8 +23,8 @@ def gaussian(mean: Numbers, sd: Numbers, *, fraction: bool = False) -> Potential
 
     ``log f(c) = -(c - mean)**2 / (2 sd**2)``, with ``c / n`` in place of ``c`` if ``fraction``.
 
-    The fraction form is the "Normal" potential of the paper's section 6.3, whose printed formula lacks the
-    square.
+    With ``fraction=True`` it is the "Normal" potential of Tarlow et al. (UAI 2012, section 6.3), where the square is
+    missing in the printed formula.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ def table(log_values: npt.ArrayLike) -> Potential:
 
 
 def as_potential(obj: Any) -> Potential:
-    """Turn what a user may pass for a potential into one.
+    """Convert an array of log-values, a function of counts, or None to a potential.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class OfCounts(Distribution):
     """A law whose draws are whole numbers."""
 
     def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008 - PyTorch's own signature
-        """Refused: draws of zeros and ones do not move with the parameters.
+        """Not available: samples of zeros and ones have no gradient.
 
         Parameters
         ----------
@@ -36,12 +36,12 @@ class OfCounts(Distribution):
         Returns
         -------
         Tensor
-            Never.
+            Nothing; the method always raises.
 
         Raises
         ------
         NotImplementedError
-            Always; it says what to use instead.
+            Always; the message says what to use instead.
 
         See Also
         --------
@@ -68,7 +68,7 @@ class CountDistribution(OfCounts):
     logits : Tensor, (..., D)
         Log-odds without any potential; leading axes are the batch shape, the event shape is (D,).
     groups : potential or sequence of Group, optional
-        As in :func:`tallytree.torch.log_partition`.
+        Potentials on counts, as in :func:`tallytree.torch.log_partition`; default none.
     validate_args : bool, optional
         As in :class:`torch.distributions.Distribution`.
     mask : bool tensor, (..., D), optional
@@ -130,7 +130,7 @@ class CountDistribution(OfCounts):
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)  # type: ignore[no-untyped-call]
     def support(self) -> Any:
-        """Vectors of zeros and ones; which of them are possible, the potentials say."""
+        """Vectors of zeros and ones, some of which the potentials may exclude."""
         return constraints.independent(constraints.boolean, 1)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> CountDistribution:
@@ -144,7 +144,7 @@ class CountDistribution(OfCounts):
         Returns
         -------
         CountDistribution
-            Its parameters share memory with these.
+            An object whose parameters share memory with those of this one.
 
         Raises
         ------
@@ -325,8 +325,8 @@ class CountDistribution(OfCounts):
 
         Parameters
         ----------
-        value : tensor
-            Where to evaluate.
+        value : tensor of 0 and 1, (..., D)
+            Configurations; leading axes broadcast against the batch.
 
         Returns
         -------
@@ -388,7 +388,7 @@ class CountDistribution(OfCounts):
         return functions.sample_of(self._posed, sample_shape, None)
 
     def entropy(self) -> Tensor:
-        """Entropy in nats, (...,), accurate also where it is tiny.
+        """Entropy in nats, (...,), accurate even if it is tiny.
 
         Returns
         -------
@@ -471,7 +471,7 @@ class ConditionalBernoulli(CountDistribution):
         Returns
         -------
         ConditionalBernoulli
-            Its parameters share memory with these.
+            An object whose parameters share memory with those of this one.
 
         See Also
         --------

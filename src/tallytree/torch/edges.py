@@ -42,8 +42,8 @@ class Forest:
     log_tables : tensor, (..., E, 2, 2), optional
         ``log t(y_i, y_j)`` of every edge, ``-inf`` where a combination is impossible; leading axes are a batch.
     coupling : float or tensor, (..., E), optional
-        Ising couplings in their place, one for all edges or one for each: ``log t = J`` where the two variables agree
-        and ``-J`` where they differ.
+        Ising couplings J in place of tables, one for all edges or one for each: ``log t = J`` where the two variables
+        agree and ``-J`` where they differ.
 
     Raises
     ------
@@ -59,14 +59,14 @@ class Forest:
 
     Notes
     -----
-    Cost: that of :class:`tallytree.CountModel` with edges. A Hessian product in which edges take part is one
-    pass in logarithms; third derivatives are refused. Models with edges are solved on the CPU: tensors on other devices
-    visit the host. Accuracy: as :class:`tallytree.CountModel`. Compiled functions (``torch.compile(fullgraph=True)``)
-    take a forest that was made before; making one reads the pairs, which a compiler cannot.
+    Cost: that of :class:`tallytree.CountModel` with edges. Second derivatives that involve edges take one pass in
+    logarithms; third derivatives raise an error. Models with edges are solved on the CPU: tensors on other devices
+    are copied there and back. Accuracy: as :class:`tallytree.CountModel`. Under ``torch.compile(fullgraph=True)`` the
+    forest must be made outside the compiled function.
 
     Examples
     --------
-    A chain that prefers to agree, exactly two of four on; the gradient by the couplings:
+    A chain of four variables that prefer to agree, exactly two on; the gradient with respect to the couplings:
 
     >>> import torch, tallytree.torch as ttt
     >>> coupling = torch.ones(3, requires_grad=True)

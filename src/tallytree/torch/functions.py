@@ -17,7 +17,7 @@ from .autograd import answer, watched
 
 
 def log_partition(logits: Any, groups: Any = None, *, mask: Any = None, edges: Any = None) -> Tensor:
-    """Log Z of models on the last axis of `logits`, (...,): differentiable to any order.
+    """Log Z, (...,), of the models on the last axis of `logits`; differentiable to any order.
 
     Parameters
     ----------
@@ -51,8 +51,9 @@ def log_partition(logits: Any, groups: Any = None, *, mask: Any = None, edges: A
 
     Notes
     -----
-    Cost: one inference; first derivatives cost no more, covariance products a few inferences. Third and higher
-    derivatives are O(D^2) per model. Accuracy: as :class:`tallytree.CountModel`, in float64 inside whatever the dtype.
+    Cost: one inference; first derivatives cost no more, products with second derivatives a few inferences. Third and
+    higher derivatives are O(D^2) per model. Accuracy: as :class:`tallytree.CountModel`; inside everything is computed
+    in float64, whatever the dtype.
 
     Examples
     --------
@@ -72,14 +73,14 @@ def log_partition_of(posed: Posed) -> Tensor:
 
 
 def marginals(logits: Any, groups: Any = None, *, mask: Any = None, edges: Any = None) -> Tensor:
-    """P(y_d = 1), (..., D); the derivative is the exact covariance product. See :func:`log_partition`.
+    """P(y_d = 1), (..., D), with exact gradients.
 
     Parameters
     ----------
     logits : tensor, (..., D)
         Log-odds; leading axes are a batch.
     groups : optional
-        What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
+        Potentials on counts, as in :func:`log_partition`; default none.
     mask : bool tensor, (..., D), optional
         True for variables that take part, as in :func:`log_partition`.
     edges : Forest, optional
@@ -131,14 +132,14 @@ def count_log_probs(
 ) -> Tensor:
     """Log-probabilities of the counts 0..n of a group (None: of all variables), (..., n + 1).
 
-    Gradients are right also for counts whose probability underflows: they are conditional expectations.
+    Gradients are right even for counts whose probability underflows.
 
     Parameters
     ----------
     logits : tensor, (..., D)
         Log-odds; leading axes are a batch.
     groups : optional
-        What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
+        Potentials on counts, as in :func:`log_partition`; default none.
     group : int, optional
         Number of the group; default all variables.
     mask : bool tensor, (..., D), optional
@@ -198,11 +199,11 @@ def sample(
     logits : Tensor, (..., D)
         Log-odds; leading axes are a batch.
     groups : optional
-        What :class:`~tallytree.CountModel` takes; potentials may hold tensors.
+        Potentials on counts, as in :func:`log_partition`; default none.
     sample_shape : sequence of int
         Leading axes of independent draws.
     generator : torch.Generator, optional
-        Default that of PyTorch.
+        Source of randomness; default PyTorch's global one.
     mask : bool tensor, (..., D), optional
         True for variables that take part, as in :func:`log_partition`.
     edges : Forest, optional

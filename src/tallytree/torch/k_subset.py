@@ -17,19 +17,19 @@ from .tensors import anywhere, as_logits, as_tensor, common_shape, masked, requi
 
 
 class KSubset(nn.Module):
-    """Exactly k of the n scores on the last axis become 1, the others 0.
+    """Layer that chooses exactly k of the n scores on the last axis: they become 1, the others 0.
 
-    In training the output is an exact sample from the law ``p(y) ~ exp(scores . y)`` on subsets of size k, and the
+    In training the output is an exact sample from ``p(y) ~ exp(scores . y)`` over all subsets of size k, and its
     gradient is that of the exact marginals (straight-through). In evaluation it is the mode: the k largest scores.
 
     Parameters
     ----------
     k : int or integer tensor, optional
-        One number, or one per row; it may be given with every call instead.
+        How many to choose: one number, or one per row. It can also be given with every call.
     n_samples : int, optional
-        Draw this many subsets in training, on a new first axis.
+        Number of subsets drawn in training, on a new first axis; default one, without an axis.
     temperature : float
-        Scores are divided by it.
+        Scores are divided by it; lower temperatures make the largest scores more probable.
     fraction : float, optional
         In place of `k`: the share of the unmasked scores of every row to be chosen, rounded up to a whole number.
 
@@ -102,14 +102,14 @@ class KSubset(nn.Module):
     def marginals(
         self, scores: Tensor, k: Any = None, mask: Tensor | None = None, *, fraction: float | None = None
     ) -> Tensor:
-        """Probability of every score to be chosen, differentiable, (..., n).
+        """Probability that each score is chosen, (..., n), differentiable.
 
         Parameters
         ----------
         scores : tensor, (..., n)
             Scores.
         k : int or integer tensor, optional
-            How many, in place of what the layer was made with.
+            How many to choose; default what the layer was made with.
         mask : bool tensor, optional
             Which scores may be chosen.
         fraction : float, optional
@@ -143,14 +143,14 @@ class KSubset(nn.Module):
     def entropy(
         self, scores: Tensor, k: Any = None, mask: Tensor | None = None, *, fraction: float | None = None
     ) -> Tensor:
-        """Entropy of the subset in nats, differentiable, (...): a regulariser that keeps choices open.
+        """Entropy of the random subset in nats, (...), differentiable; as a regulariser it keeps choices open.
 
         Parameters
         ----------
         scores : tensor, (..., n)
             Scores.
         k : int or integer tensor, optional
-            How many, in place of what the layer was made with.
+            How many to choose; default what the layer was made with.
         mask : bool tensor, optional
             Which scores may be chosen.
         fraction : float, optional
@@ -188,14 +188,14 @@ class KSubset(nn.Module):
         *,
         fraction: float | None = None,
     ) -> Tensor:
-        """Subsets of the scores.
+        """Choose a subset of the scores.
 
         Parameters
         ----------
         scores : Tensor, (..., n)
-            Log-odds before the number is known.
+            Scores: the log-odds of the elements before their number is fixed.
         k : int or integer tensor, optional
-            How many, one number or one per row, in place of what the layer was made with.
+            How many to choose, one number or one per row; default what the layer was made with.
         mask : Tensor of bool, (..., n), optional
             Which scores may be chosen; rows of different lengths are padded and masked.
         generator : torch.Generator, optional

@@ -37,9 +37,9 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
     counts : Tensor of int, (bags,)
         Number of positive items in every bag.
     offsets : bool
-        Whether `bags` holds starts instead of numbers of bags.
+        Whether `bags` holds where every bag starts instead of the bag of every item.
     reduction : {"mean", "sum", "none"}
-        Over the bags.
+        How the losses of the bags are combined.
 
     Returns
     -------
@@ -83,14 +83,13 @@ def proportion_nll(
     bags : Tensor of int
         The bag of every item, (items,), or with ``offsets=True`` where every bag starts, (bags,).
     proportions : Tensor, (bags,)
-        Between 0 and 1. The count is the integer next to proportion times size; with `tolerance` every count whose
-        proportion is that near is allowed.
+        Proportions between 0 and 1. Without `tolerance` they stand for the nearest count.
     tolerance : float, optional
-        Half the width of the range of proportions that is allowed.
+        Allow every count whose proportion differs by no more than this.
     offsets : bool
-        Whether `bags` holds starts instead of numbers of bags.
+        Whether `bags` holds where every bag starts instead of the bag of every item.
     reduction : {"mean", "sum", "none"}
-        Over the bags.
+        How the losses of the bags are combined.
 
     Returns
     -------
@@ -121,7 +120,7 @@ def proportion_nll(
 def mil_nll(
     logits: Any, bags: Any, labels: Any, *, at_least: int = 1, offsets: bool = False, reduction: str = "mean"
 ) -> Tensor:
-    """Multiple instances: a bag is positive if at least so many of its items are; negative log-probability of labels.
+    """Negative log-probability of the labels of bags, where a bag is positive if at least one of its items is.
 
     Parameters
     ----------
@@ -132,11 +131,11 @@ def mil_nll(
     labels : Tensor of 0 and 1, (bags,)
         Whether a bag is positive.
     at_least : int
-        How many positive items make a bag positive.
+        How many positive items make a bag positive, default 1.
     offsets : bool
-        Whether `bags` holds starts instead of numbers of bags.
+        Whether `bags` holds where every bag starts instead of the bag of every item.
     reduction : {"mean", "sum", "none"}
-        Over the bags.
+        How the losses of the bags are combined.
 
     Returns
     -------
@@ -173,11 +172,11 @@ def positive_unlabelled_nll(
     bags: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Positive and unlabelled items: labelled ones are positive, of the others a share `prior` is.
+    """Loss for positive and unlabelled items, of which a known share `prior` is positive.
 
-    The loss of a bag of unlabelled items is the cross-entropy between the binomial law of its number of positives under
-    the prior and the law that the logits give it, divided by its size; that of a labelled item is its own negative
-    log-probability.
+    The loss of a labelled item is its negative log-probability to be positive. The loss of a bag of unlabelled items
+    is a cross-entropy, divided by the size of the bag: between the binomial distribution of the number of positives
+    under the prior and the distribution that the logits give it.
 
     Parameters
     ----------
@@ -188,7 +187,7 @@ def positive_unlabelled_nll(
     prior : float
         Share of positive items among the unlabelled ones, between 0 and 1.
     bags : Tensor of int, (items,), optional
-        Bags of unlabelled items; default one bag. Those of labelled items are not looked at.
+        Bag of every item; default one bag. The bags of labelled items do not matter.
     reduction : {"mean", "sum"}
         "mean": mean over the labelled items plus mean over the bags.
 

@@ -29,16 +29,18 @@ class PoissonBinomial(OfCounts):
     Parameters
     ----------
     logits, probs : tensor, (..., n)
-        One of the two; the last axis holds the trials, leading axes are the batch shape, an event is a number.
+        Log-odds or probabilities of success; give one of the two. The last axis holds the trials, leading axes are the
+        batch shape; the event shape is ().
     validate_args : bool, optional
         As in :class:`torch.distributions.Distribution`.
     mask : bool tensor, (..., n), optional
         True for trials that take part; the others always fail.
     weights : array_like (n,), optional
-        What the trials count, integers or, with ``step``, real numbers on a grid that keeps their means. ``log_prob``,
-        ``cdf`` and ``log_sf`` then have first derivatives; whole laws are in :class:`tallytree.PoissonBinomial`.
+        What each success adds to the sum, default 1: integers or, with `step`, real numbers, which are put on a grid
+        that keeps their means. ``log_prob``, ``cdf`` and ``log_sf`` then have first derivatives only. For the whole
+        distribution of a weighted sum see :class:`tallytree.PoissonBinomial`.
     step : float, optional
-        Distance of two cells of the grid of real weights.
+        Spacing of the grid of real weights.
 
     Raises
     ------
@@ -52,8 +54,8 @@ class PoissonBinomial(OfCounts):
 
     Notes
     -----
-    ``log_prob`` is accurate into the far tails, and so are its gradients, which are differences of conditional and
-    unconditional expectations. Gradients by ``probs`` are right at 0 and 1, too (up to the third order).
+    ``log_prob`` and its gradients are accurate into the far tails. Gradients with respect to ``probs`` are also right
+    at probabilities of 0 and 1, up to the third order.
 
     Examples
     --------
@@ -152,7 +154,7 @@ class PoissonBinomial(OfCounts):
         return constraints.integer_interval(0, self.total_count)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> PoissonBinomial:
-        """The same laws over more batch axes.
+        """The same distributions over more batch axes.
 
         Parameters
         ----------
@@ -162,7 +164,7 @@ class PoissonBinomial(OfCounts):
         Returns
         -------
         PoissonBinomial
-            Its parameters share memory with these.
+            An object whose parameters share memory with those of this one.
 
         Raises
         ------
@@ -224,12 +226,12 @@ class PoissonBinomial(OfCounts):
         return found.to(self._given.dtype)
 
     def log_sf(self, value: Tensor) -> Tensor:
-        """Log P(X > value), right in the far tail, with its gradient.
+        """Log P(X > value); it and its gradient are right in the far tail.
 
         Parameters
         ----------
         value : tensor
-            Where to evaluate.
+            Numbers of successes; its shape broadcasts against the batch.
 
         Returns
         -------
@@ -247,7 +249,7 @@ class PoissonBinomial(OfCounts):
 
         Notes
         -----
-        The derivative by a log-odds is ``P(y_i = 1 | X > value) - p_i``: all of them from one pass down a tree of sums.
+        The derivative with respect to a log-odds is ``P(y_i = 1 | X > value) - p_i``. Cost: one pass for all of them.
 
         Examples
         --------
@@ -286,7 +288,7 @@ class PoissonBinomial(OfCounts):
 
     @property
     def mode(self) -> Tensor:
-        """A most probable number of successes, (...); of two the smaller.
+        """The most probable number of successes, (...); if two are equally probable, the smaller.
 
         Returns
         -------
@@ -359,7 +361,7 @@ class PoissonBinomial(OfCounts):
         Parameters
         ----------
         value : tensor
-            Where to evaluate.
+            Numbers of successes; its shape broadcasts against the batch.
 
         Returns
         -------
@@ -408,7 +410,7 @@ class PoissonBinomial(OfCounts):
         Parameters
         ----------
         value : tensor
-            Where to evaluate.
+            Numbers of successes; its shape broadcasts against the batch.
 
         Returns
         -------
@@ -504,7 +506,7 @@ class PoissonBinomial(OfCounts):
             return (torch.bernoulli(self.probs.expand(shape)) * self._sizes).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """0..n on a new first axis.
+        """All possible numbers of successes, 0 to n, on a new first axis.
 
         Parameters
         ----------

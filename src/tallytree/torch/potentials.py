@@ -57,8 +57,8 @@ def exactly(k: Any) -> TensorPotential:
 
     Parameters
     ----------
-    k : integer tensor, (...)
-        Batch axes as those of the logits.
+    k : int or integer tensor
+        One number, or one per model.
 
     Returns
     -------
@@ -183,7 +183,7 @@ def between(lo: Any, hi: Any) -> TensorPotential:
 
 
 def geometric(ratio: Any) -> TensorPotential:
-    """``f(c) = ratio**c`` with a positive ratio per model, differentiable in it.
+    """Potential ``ratio^c`` with a positive ratio, differentiable in it.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def geometric(ratio: Any) -> TensorPotential:
 
 
 def gaussian(mean: Any, sd: Any) -> TensorPotential:
-    """``f(c) = exp(-(c - mean)^2 / (2 sd^2))``, differentiable in both numbers of every model.
+    """Bell curve ``exp(-(c - mean)^2 / (2 sd^2))`` of the count c, differentiable in ``mean`` and ``sd``.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def gaussian(mean: Any, sd: Any) -> TensorPotential:
 
 
 def poisson(mean: Any) -> TensorPotential:
-    """``f(c) = mean^c e^-mean / c!`` with a positive mean per model, differentiable in it.
+    """Poisson weights ``mean^c exp(-mean) / c!`` with a positive mean, differentiable in it.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ def poisson(mean: Any) -> TensorPotential:
 
 
 def quadratic(curvature: Any, center: Any = None) -> TensorPotential:
-    """``f(c) = exp(curvature (c - center)^2 / 2)``, differentiable in both.
+    """Parabola ``exp(curvature (c - center)^2 / 2)``, differentiable in ``curvature`` and ``center``.
 
     Parameters
     ----------

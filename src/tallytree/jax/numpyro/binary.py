@@ -31,7 +31,7 @@ class OfCounts(Distribution):  # type: ignore[misc]
     """A law whose draws are whole numbers."""
 
     def rsample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
-        """Refused: draws of whole numbers do not move with the parameters.
+        """Not available: samples of whole numbers have no gradient.
 
         Parameters
         ----------
@@ -43,12 +43,12 @@ class OfCounts(Distribution):  # type: ignore[misc]
         Returns
         -------
         jax.Array
-            Never.
+            Nothing; the method always raises.
 
         Raises
         ------
         NotImplementedError
-            Always; it says what to use instead.
+            Always; the message says what to use instead.
 
         See Also
         --------
@@ -66,16 +66,16 @@ class OfCounts(Distribution):  # type: ignore[misc]
 
 
 class CountDistribution(OfCounts):
-    """The law of a :class:`~tallytree.CountModel` over binary vectors.
+    """Binary vectors with log-odds and potentials on counts, as a NumPyro distribution.
 
     Parameters
     ----------
-    logits : (..., D)
-        Log-odds.
+    logits : array, (..., D)
+        Log-odds without any potential; leading axes are the batch shape.
     groups : potential, log-table, list of Group, CountTree or None
-        As in :func:`tallytree.jax.log_partition`.
+        Potentials on counts, as in :func:`tallytree.jax.log_partition`; default none.
     tables : list or array, optional
-        With a CountTree.
+        Log-tables of the groups of a CountTree, as in :func:`tallytree.jax.log_partition`.
     mask : array of bool, (..., D), optional
         True for variables that take part; the others are never on.
     validate_args : bool, optional
@@ -125,7 +125,7 @@ class CountDistribution(OfCounts):
 
     @property
     def log_partition(self) -> Any:
-        """Log Z, ``batch_shape``.
+        """Log Z, of the shape of the batch.
 
         See Also
         --------
@@ -141,7 +141,7 @@ class CountDistribution(OfCounts):
 
     @property
     def mean(self) -> Any:
-        """P(y = 1).
+        """P(y_d = 1), (..., D).
 
         See Also
         --------
@@ -157,7 +157,7 @@ class CountDistribution(OfCounts):
 
     @property
     def variance(self) -> Any:
-        """P(y = 1) P(y = 0).
+        """Variances of the variables, (..., D).
 
         See Also
         --------
@@ -173,7 +173,7 @@ class CountDistribution(OfCounts):
 
     @property
     def mode(self) -> Any:
-        """A most probable configuration.
+        """A most probable configuration, (..., D).
 
         See Also
         --------
@@ -265,8 +265,8 @@ class CountDistribution(OfCounts):
 
         Parameters
         ----------
-        value : array
-            Where to evaluate.
+        value : array of 0 and 1, (..., D)
+            Configurations; leading axes broadcast against the batch.
 
         Returns
         -------
@@ -352,9 +352,9 @@ class ConditionalBernoulli(CountDistribution):
     Parameters
     ----------
     total_count : int or integer array
-        How many are on.
+        How many are on: one number, or one per model of the batch.
     logits : array, (..., D)
-        Log-odds.
+        Log-odds before the number is known; leading axes are the batch shape.
     mask : array of bool, (..., D), optional
         True for variables that take part; the others are never on.
     validate_args : bool, optional

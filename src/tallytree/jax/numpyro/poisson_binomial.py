@@ -21,21 +21,22 @@ _PROBABILITIES = constraints.independent(constraints.unit_interval, 1)
 
 
 class PoissonBinomial(OfCounts):
-    """The number of independent variables that are on, with unequal probabilities.
+    """Number of successes among independent trials with probabilities of their own, as a NumPyro distribution.
 
     Parameters
     ----------
     logits, probs : array, (..., D)
-        One of the two.
+        Log-odds or probabilities of success; give one of the two. Leading axes are the batch shape.
     mask : array of bool, (..., D), optional
         True for variables that take part; the others are never on.
     validate_args : bool, optional
         As in :class:`numpyro.distributions.Distribution`.
     weights : array_like (D,), optional
-        What the variables count, integers or, with ``step``, real numbers on a grid that keeps their means; static.
-        ``log_prob``, ``cdf`` and ``log_sf`` are computed on the host and have first derivatives.
+        What each success adds to the sum, default 1: integers or, with `step`, real numbers, which are put on a grid
+        that keeps their means. They cannot be traced. ``log_prob``, ``cdf`` and ``log_sf`` are then computed on the
+        host and have first derivatives only.
     step : float, optional
-        Distance of two cells of the grid of real weights.
+        Spacing of the grid of real weights.
 
     Raises
     ------
@@ -90,7 +91,7 @@ class PoissonBinomial(OfCounts):
         super().__init__(self._given.shape[:-1], (), validate_args=validate_args)
 
     def get_args(self) -> dict[str, Any]:
-        """The parameter that was given, which NumPyro validates; the other follows from it.
+        """The parameter that was given, for validation by NumPyro.
 
         Returns
         -------
@@ -124,12 +125,12 @@ class PoissonBinomial(OfCounts):
         return 1.0 if self._weights is None else jnp.asarray(self._weights, self._given.dtype)
 
     def log_sf(self, value: Any) -> Any:
-        """Log P(X > value), right in the far tail, with its gradient.
+        """Log P(X > value); it and its gradient are right in the far tail.
 
         Parameters
         ----------
         value : array
-            Where to evaluate.
+            Numbers of successes; its shape broadcasts against the batch.
 
         Returns
         -------
@@ -201,7 +202,7 @@ class PoissonBinomial(OfCounts):
 
     @property
     def mean(self) -> Any:
-        """Sum of the probabilities.
+        """Expected number of successes: the sum of the probabilities.
 
         See Also
         --------
@@ -245,7 +246,7 @@ class PoissonBinomial(OfCounts):
         Returns
         -------
         jax.Array, (sample_shape..., ...)
-            Counts; -1, which is none, where NaN arrived under a transformation.
+            Counts; -1 under a transformation if the parameters hold NaN.
 
         See Also
         --------
@@ -264,12 +265,12 @@ class PoissonBinomial(OfCounts):
 
     @validate_sample  # type: ignore[untyped-decorator]
     def log_prob(self, value: Any) -> Any:
-        """Log-probability of counts; every value costs one pass, whose gradient is right in the far tails.
+        """Log-probability of counts; it and its gradient are right in the far tails.
 
         Parameters
         ----------
         value : array
-            Where to evaluate.
+            Numbers of successes; its shape broadcasts against the batch.
 
         Returns
         -------
@@ -321,7 +322,7 @@ class PoissonBinomial(OfCounts):
         Parameters
         ----------
         value : array
-            Where to evaluate.
+            Numbers of successes; its shape broadcasts against the batch.
 
         Returns
         -------
@@ -362,7 +363,7 @@ class PoissonBinomial(OfCounts):
         return self._ask(laws.entropy)
 
     def enumerate_support(self, expand: bool = True) -> Any:
-        """All counts.
+        """All possible counts, on a new first axis.
 
         Parameters
         ----------

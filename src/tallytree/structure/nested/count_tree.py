@@ -26,22 +26,21 @@ from .tree import Components, TreeProgram, binarise, split
 
 
 class CountTree(Caching):
-    """A nested family of groups over ``n_variables`` binary variables: the structure of a model, without numbers.
+    """Nested groups of binary variables: the structure of a model, without numbers.
 
-    Build one with :meth:`from_groups`, :meth:`from_linkage`, :meth:`from_parents`, :meth:`balanced` or
-    :meth:`flat`, and give it numbers with :meth:`CountModel.from_tree`. A tree is analysed once and can be shared
-    by any number of models.
+    Make one with :meth:`from_groups`, :meth:`from_linkage`, :meth:`from_parents`, :meth:`balanced` or :meth:`flat`, and
+    give it log-odds and potentials with :meth:`CountModel.from_tree`. A tree is analysed once and can be shared by any
+    number of models.
 
     Parameters
     ----------
     family : nested family
-        Made by the class methods ``from_groups``, ``from_linkage``, ``from_parents``, ``balanced`` and ``flat``, which
-        are how users make a tree.
+        For internal use: the class methods named above make it.
 
     Raises
     ------
     StructureError
-        If groups are not nested or do not fit the edges; the message names those that clash.
+        If groups are not nested; the message names those that clash.
 
     See Also
     --------
@@ -79,9 +78,9 @@ class CountTree(Caching):
         ----------
         groups : iterable
             Each group is a list of indices, a range, a slice, a boolean mask, or None for all variables. Any two
-            must be disjoint or nested. A group that occurs twice is kept twice: the tables multiply.
+            must be disjoint or nested. A group that occurs twice is kept twice, and its two potentials multiply.
         n_variables : int
-            Number of variables; those in no group are free.
+            Number of variables; there may be some that are in no group.
 
         Returns
         -------
@@ -123,7 +122,7 @@ class CountTree(Caching):
         Raises
         ------
         ParameterError
-            If ``n_variables`` is no count.
+            If ``n_variables`` is not a count.
 
         See Also
         --------
@@ -148,9 +147,9 @@ class CountTree(Caching):
         n_variables : int
             Number of variables.
         arity : int
-            Into how many parts a group is split.
+            Number of parts into which a group is split, at least 2.
         min_size : int
-            Groups smaller than this are not made.
+            Smallest size of a group.
 
         Returns
         -------
@@ -160,7 +159,7 @@ class CountTree(Caching):
         Raises
         ------
         ParameterError
-            If an argument is no whole number, or ``arity`` is below 2.
+            If an argument is not a whole number, or ``arity`` is below 2.
 
         See Also
         --------
@@ -215,8 +214,8 @@ class CountTree(Caching):
         Parameters
         ----------
         parents : (n_nodes,) int array
-            Nodes ``0..n_variables-1`` are the variables, every later node is a group. ``parents[i]`` is the group
-            that node i belongs to directly, -1 at the top. Group g of the tree is node ``n_variables + g``.
+            Nodes 0, ..., ``n_variables - 1`` are the variables, every later node is a group. ``parents[i]`` is the
+            group that node i belongs to directly, -1 at the top. Group g of the tree is node ``n_variables + g``.
         n_variables : int
             Number of variables.
 
@@ -228,7 +227,7 @@ class CountTree(Caching):
         Raises
         ------
         StructureError
-            If ``parents`` is no array of nodes, has a cycle, or a group without variables.
+            If ``parents`` is not an array of nodes, has a cycle, or a group without variables.
 
         See Also
         --------
@@ -252,7 +251,7 @@ class CountTree(Caching):
 
     @property
     def groups(self) -> GroupList:
-        """The groups as given, each an increasing array of variables, made when asked for.
+        """The groups in the order given, each as an increasing array of variables.
 
         See Also
         --------
@@ -285,12 +284,12 @@ class CountTree(Caching):
 
     @cached
     def program(self) -> TreeProgram:
-        """The binary forest that inference runs on."""
+        """The plan that inference follows; for internal use."""
         return binarise(self._family)
 
     @cached
     def components(self) -> Components:
-        """Independent parts of the structure."""
+        """Parts of the structure that have no group in common; for internal use."""
         return split(self._family, lambda: self.program)
 
     def group_size(self, group: int) -> int:
@@ -304,7 +303,7 @@ class CountTree(Caching):
         Returns
         -------
         int
-            How many.
+            Its size.
 
         Raises
         ------
@@ -323,7 +322,7 @@ class CountTree(Caching):
         return self._family.group_size(checks.group_number(group, self._family.n_groups))
 
     def with_singletons(self, variables: Ints) -> CountTree:
-        """The same tree with groups of one variable at the end of the list; nothing is analysed again.
+        """The same tree with groups of one variable each at the end of the list; quicker than :meth:`with_groups`.
 
         Parameters
         ----------
