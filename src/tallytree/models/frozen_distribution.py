@@ -1,16 +1,19 @@
-"""What `scipy.stats` asks of a frozen discrete distribution: moments, entropy, expected values and draws."""
+"""What `scipy.stats` asks of a frozen discrete distribution, from a table of log-probabilities."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .. import checks
-from ..arrays import Float64, Ints, Size
-from ..checks.sums import full_shape, function_values, moment_letters
+from ..arrays import Float64, Ints, Size, frozen
+from ..checks.sums import full_shape, function_values
 from ..display import sum_page
+from ..engine.law import least_reached, log_tails, most_left
 from ..engine.log_sums import log_sum
 from ..engine.pmf.events import Lattice
 from ..errors import InfeasibleError, ParameterError
@@ -30,6 +33,121 @@ class FrozenDistribution(Value, LatticeDistribution):
 
     def _repr_html_(self) -> str:
         return sum_page(self, self._lattice.size)
+
+    # -- the table ---------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def n(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def _log_table(self) -> Float64:
+        """Log pmf (B, m), read-only."""
+
+    @cached
+    def _bounds(self) -> tuple[Any, Any]:
+        """Smallest and largest possible value, each of the shape of the batch."""
+        possible = self._log_table > -np.inf
+        first, last = possible.argmax(axis=1), possible.shape[1] - 1 - possible[:, ::-1].argmax(axis=1)
+        low, high = (self._lattice.value(end.reshape(self.batch_shape)) for end in (first, last))
+        return low[()], high[()]
+
+    @property
+    def values(self) -> Any:
+        """The values (m,) that ``count_log_probs`` refers to: 0 .. n for a sum without weights.
+
+        See Also
+        --------
+        count_log_probs, support
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).given(1).values
+        array([0, 1, 2])
+        """
+        return self._lattice.values
+
+    @property
+    def count_log_probs(self) -> Float64:
+        """``log P(X = values)`` (..., m).
+
+        See Also
+        --------
+        values, logpmf
+
+        Examples
+        --------
+        >>> np.exp(tt.PoissonBinomial([0.5, 0.5]).count_log_probs)
+        array([0.25, 0.5 , 0.25])
+        """
+        return self._log_table.reshape(*self.batch_shape, self._log_table.shape[1])
+
+    @cached
+    def _log_tails(self) -> tuple[Float64, Float64]:
+        """``log P(X <= v)`` and ``log P(X > v)`` on the lattice."""
+        tails = log_tails(self._log_table)
+        frozen(*tails)
+        return tails
+
+    @cached
+    def _tails(self) -> tuple[Float64, Float64]:
+        """The tails themselves: quantiles invert exactly these numbers."""
+        return np.exp(self._log_tails[0]), np.exp(self._log_tails[1])
+
+    def _few_logs(self, which: str, name: str, x: ArrayLike) -> Float64 | None:
+        """Log of P(X = x), P(X <= x) or P(X > x) for "at", "below" or "above", if there is a way without the table."""
+        return None
+
+    def _log_probability(self, which: str, name: str, x: ArrayLike) -> Float64:
+        few = self._few_logs(which, name, x)
+        if few is not None:
+            return few
+        table = self._log_table if which == "at" else self._log_tails[which == "above"]
+        return self._look_up(table, which, name, x, -np.inf, 0.0)
+
+    def _tail(self, side: int, x: ArrayLike) -> Float64:
+        which = ("below", "above")[side]
+        few = self._few_logs(which, "x", x)
+        return self._look_up(self._tails[side], which, "x", x, 0.0, 1.0) if few is None else np.exp(few)
+
+    def _look_up(
+        self, table: Float64, which: str, name: str, x: ArrayLike, nothing: float, everything: float
+    ) -> Float64:
+        """Read a table of one kind of answers; beyond its ends, and off the lattice, they are known."""
+        cells, rows, on_cell = self._points(name, x)
+        last = table.shape[1] - 1
+        before, after = (everything if which == sure else nothing for sure in ("above", "below"))
+        out = np.where(cells > last, after, table[rows, np.clip(cells, 0, last)])
+        return np.where((cells < 0) | ((which == "at") & ~on_cell), before, out)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether the table of all values is too long to be made for a few of them."""
+        return False
+
+    def _cells_of_levels(self, level: Float64, rows: Ints, side: int) -> Ints:
+        return (super()._cells_of_levels if self._is_long else self._cells_of_table)(level, rows, side)
+
+    def _cells_of_table(self, level: Float64, rows: Ints, side: int) -> Ints:
+        n = self.n
+        small = np.minimum(level, 1.0 - level)
+        upper = (level > 0.5) != (side == 1)
+        # beside 1 a level has an absolute rounding, which the small tail that is looked at would notice
+        beside = np.where(level > 0.5, 2.0**-54, 0.0)
+        near = np.where(upper, -most_left(small, n) - beside, least_reached(small, n) - beside).ravel()
+        exact = (-level if side else level).ravel()
+        # every member of the batch has two rising sequences: its cdf and its negative sf
+        case = 2 * rows + upper
+        order = np.argsort(case, axis=None, kind="stable")
+        ends = np.searchsorted(case.ravel()[order], np.arange(2 * len(self._tails[0]) + 1))
+        cells = np.zeros(level.shape, dtype=np.int64)
+        for c in range(len(ends) - 1):
+            here = order[ends[c] : ends[c + 1]]
+            rising = self._tails[0][c // 2], -self._tails[1][c // 2]
+            reached = np.searchsorted(rising[side], exact[here]), np.searchsorted(rising[c % 2], near[here])
+            cells.flat[here] = np.minimum(*reached)
+        return cells
 
     # -- draws -------------------------------------------------------------------------------------------------
 
@@ -108,144 +226,13 @@ class FrozenDistribution(Value, LatticeDistribution):
         low = self.ppf(np.where(upper, 0.5, u + 2.0**-54))
         return np.asarray(np.where(upper, self.isf(np.where(upper, 1.0 - u, 0.5)), low))
 
-    # -- moments, entropy and expected values ------------------------------------------------------------------
+    # -- entropy and expected values ------------------------------------------------------------------
 
     @cached
     def _cumulants(self) -> tuple[Float64, Float64, Float64, Float64]:
         """The first four cumulants, each of the shape of the batch."""
         found = cumulants(np.exp(self._log_table), self.values.astype(np.float64))
         return tuple(c.reshape(self.batch_shape) for c in found)  # type: ignore[return-value]
-
-    def mean(self) -> Any:
-        """Mean.
-
-        Returns
-        -------
-        float or ndarray
-            One number per member of the batch.
-
-        See Also
-        --------
-        var, stats, median
-
-        Examples
-        --------
-        >>> tt.PoissonBinomial([0.5, 0.25]).mean()
-        np.float64(0.75)
-        """
-        return self._cumulants[0][()]
-
-    def var(self) -> Any:
-        """Variance.
-
-        Returns
-        -------
-        float or ndarray
-            One number per member of the batch.
-
-        See Also
-        --------
-        std, mean, stats
-
-        Examples
-        --------
-        >>> tt.PoissonBinomial([0.5, 0.5]).var()
-        np.float64(0.5)
-        """
-        return self._cumulants[1][()]
-
-    def std(self) -> Any:
-        """Standard deviation.
-
-        Returns
-        -------
-        float or ndarray
-            One number per member of the batch.
-
-        See Also
-        --------
-        var, stats
-
-        Examples
-        --------
-        >>> tt.PoissonBinomial([0.5] * 4).std()
-        np.float64(1.0)
-        """
-        return np.sqrt(self._cumulants[1])[()]
-
-    def skew(self) -> Any:
-        """Skewness; NaN where the variance is 0, as in `scipy.stats`.
-
-        Returns
-        -------
-        float or ndarray
-            One number per member of the batch.
-
-        See Also
-        --------
-        kurtosis, stats
-
-        Examples
-        --------
-        >>> tt.PoissonBinomial([0.1, 0.1]).skew().round(4)
-        np.float64(1.8856)
-        """
-        with np.errstate(invalid="ignore", divide="ignore"):
-            # one division after the other: powers of a tiny variance would underflow
-            return (self._cumulants[2] / self._cumulants[1] / np.sqrt(self._cumulants[1]))[()]
-
-    def kurtosis(self) -> Any:
-        """Excess kurtosis; NaN where the variance is 0, as in `scipy.stats`.
-
-        Returns
-        -------
-        float or ndarray
-            One number per member of the batch.
-
-        See Also
-        --------
-        skew, stats
-
-        Examples
-        --------
-        >>> tt.PoissonBinomial([0.5, 0.5]).kurtosis()
-        np.float64(-1.0)
-        """
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return (self._cumulants[3] / self._cumulants[1] / self._cumulants[1])[()]
-
-    def stats(self, moments: str = "mv") -> Any:
-        """Mean, variance, skewness and excess kurtosis, those whose letters are in ``moments``, in this order.
-
-        Parameters
-        ----------
-        moments : str
-            Letters out of "mvsk".
-
-        Returns
-        -------
-        float or ndarray, or a tuple of them
-            One for each letter; a single letter gives the number itself.
-
-        Raises
-        ------
-        ParameterError
-            If ``moments`` is not made of these letters.
-
-        See Also
-        --------
-        mean, var, skew, kurtosis
-
-        Examples
-        --------
-        >>> mean, variance = tt.PoissonBinomial([0.5, 0.5]).stats("mv")
-        >>> float(mean), float(variance)
-        (1.0, 0.5)
-        """
-        answers = {"m": self.mean, "v": self.var, "s": self.skew, "k": self.kurtosis}
-        asked = moment_letters(moments, answers)
-        found = tuple(answers[letter]() for letter in asked)
-        return found[0] if len(found) == 1 else found
 
     def moment(self, order: int) -> Any:
         """``E[X**order]``, about zero, for a whole number ``order``.

@@ -1,4 +1,4 @@
-"""Probabilities and quantiles of distributions on a lattice, from a table of log-probabilities."""
+"""What can be asked of distributions on a lattice: probabilities, quantiles and moments."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..arrays import Bools, Float64, Ints, frozen
-from ..checks.sums import real_array
-from ..engine.law import least_reached, log_tails, most_left
+from ..arrays import Bools, Float64, Ints
+from ..checks.sums import moment_letters, real_array
 from ..engine.pmf.events import Lattice
-from ..memo import cached
 
 
 class LatticeDistribution(ABC):
@@ -31,72 +29,21 @@ class LatticeDistribution(ABC):
 
     @property
     @abstractmethod
-    def n(self) -> int: ...
+    def _bounds(self) -> tuple[Any, Any]:
+        """Smallest and largest possible value, each of the shape of the batch."""
 
     @property
     @abstractmethod
-    def _log_table(self) -> Float64:
-        """Log pmf (B, m), read-only."""
+    def _cumulants(self) -> tuple[Any, Any, Any, Any]:
+        """The first four cumulants, each of the shape of the batch."""
 
-    @cached
-    def _bounds(self) -> tuple[Any, Any]:
-        """Smallest and largest possible value, each of the shape of the batch."""
-        possible = self._log_table > -np.inf
-        first, last = possible.argmax(axis=1), possible.shape[1] - 1 - possible[:, ::-1].argmax(axis=1)
-        low, high = (self._lattice.value(end.reshape(self.batch_shape)) for end in (first, last))
-        return low[()], high[()]
+    @abstractmethod
+    def _log_probability(self, which: str, name: str, x: ArrayLike) -> Float64:
+        """Log of P(X = x), P(X <= x) or P(X > x), for "at", "below" or "above", at the points of an array."""
 
-    @property
-    def values(self) -> Any:
-        """The values (m,) that ``count_log_probs`` refers to: 0 .. n for a sum without weights.
-
-        See Also
-        --------
-        count_log_probs, support
-
-        Examples
-        --------
-        >>> tt.PoissonBinomial([0.5, 0.5]).given(1).values
-        array([0, 1, 2])
-        """
-        return self._lattice.values
-
-    @property
-    def count_log_probs(self) -> Float64:
-        """``log P(X = values)`` (..., m).
-
-        See Also
-        --------
-        values, logpmf
-
-        Examples
-        --------
-        >>> np.exp(tt.PoissonBinomial([0.5, 0.5]).count_log_probs)
-        array([0.25, 0.5 , 0.25])
-        """
-        return self._log_table.reshape(*self.batch_shape, self._log_table.shape[1])
-
-    @cached
-    def _log_tails(self) -> tuple[Float64, Float64]:
-        """``log P(X <= v)`` and ``log P(X > v)`` on the lattice."""
-        tails = log_tails(self._log_table)
-        frozen(*tails)
-        return tails
-
-    @cached
-    def _tails(self) -> tuple[Float64, Float64]:
-        """The tails themselves: quantiles invert exactly these numbers."""
-        return np.exp(self._log_tails[0]), np.exp(self._log_tails[1])
-
-    def _look_up(
-        self, table: Float64, name: str, k: ArrayLike, before: float, after: float, between: float | None
-    ) -> Float64:
-        """Read ``table`` at ``k``; ``between`` is the answer off the lattice, None to round down."""
-        cells, rows, on_cell = self._points(name, k)
-        last = table.shape[1] - 1
-        out = table[rows, np.clip(cells, 0, last)]
-        out = np.where(cells < 0, before, np.where(cells > last, after, out))
-        return np.asarray(out if between is None else np.where(on_cell, out, between))
+    def _tail(self, side: int, x: ArrayLike) -> Float64:
+        """P(X <= x) or P(X > x), for side 0 or 1."""
+        return np.asarray(np.exp(self._log_probability(("below", "above")[side], "x", x)))
 
     def _points(self, name: str, x: ArrayLike) -> tuple[Ints, Ints, Bools]:
         """Cells of points, rounded down to -1 .. size; the members of the batch they are about; who is on a cell."""
@@ -111,26 +58,6 @@ class LatticeDistribution(ABC):
         return np.broadcast_to(np.arange(math.prod(self.batch_shape)).reshape(self.batch_shape), shape)
 
     # -- probabilities of values and of the two sides of one ---------------------------------------------------
-
-    def _few_logs(self, which: str, name: str, x: ArrayLike) -> Float64 | None:
-        """Log of P(X = x), P(X <= x) or P(X > x) for "at", "below" or "above", if there is a way without the table."""
-        return None
-
-    def _log_probability(self, which: str, name: str, x: ArrayLike) -> Float64:
-        """Log of P(X = x), P(X <= x) or P(X > x) at the points of an array."""
-        few = self._few_logs(which, name, x)
-        if few is not None:
-            return few
-        if which == "at":
-            return self._look_up(self._log_table, name, x, -np.inf, -np.inf, -np.inf)
-        side, ends = (0, (-np.inf, 0.0)) if which == "below" else (1, (0.0, -np.inf))
-        return self._look_up(self._log_tails[side], name, x, *ends, None)
-
-    def _tail(self, side: int, x: ArrayLike) -> Float64:
-        few = self._few_logs(("below", "above")[side], "x", x)
-        if few is not None:
-            return np.asarray(np.exp(few))
-        return self._look_up(self._tails[side], "x", x, float(side), 1.0 - side, None)
 
     def logpmf(self, k: ArrayLike) -> Any:
         """``log P(X = k)``; -inf where k is not a possible value.
@@ -316,33 +243,13 @@ class LatticeDistribution(ABC):
         level = checks.array("q", q, (...,), checks.PROBABILITIES)
         shape = checks.broadcast(self.batch_shape, [("`q`", level.shape)])
         level, rows = np.broadcast_to(level, shape), self._members(shape)
-        find = self._cells_without_table if self._is_long else self._cells_of_table
+        cells = self._cells_of_levels(level, rows, side)
         low, high = (np.broadcast_to(end, shape) for end in self._bounds)
-        found = np.clip(self._lattice.value(find(level, rows, side)), low, high)
+        found = np.clip(self._lattice.value(cells), low, high)
         before = low - (self._lattice.step or 1)
         return np.asarray(np.where(level == float(side), before, np.where(level == 1.0 - side, high, found)))
 
-    def _cells_of_table(self, level: Float64, rows: Ints, side: int) -> Ints:
-        n = self.n
-        small = np.minimum(level, 1.0 - level)
-        upper = (level > 0.5) != (side == 1)
-        # beside 1 a level has an absolute rounding, which the small tail that is looked at would notice
-        beside = np.where(level > 0.5, 2.0**-54, 0.0)
-        near = np.where(upper, -most_left(small, n) - beside, least_reached(small, n) - beside).ravel()
-        exact = (-level if side else level).ravel()
-        # every member of the batch has two rising sequences: its cdf and its negative sf
-        case = 2 * rows + upper
-        order = np.argsort(case, axis=None, kind="stable")
-        ends = np.searchsorted(case.ravel()[order], np.arange(2 * len(self._tails[0]) + 1))
-        cells = np.zeros(level.shape, dtype=np.int64)
-        for c in range(len(ends) - 1):
-            here = order[ends[c] : ends[c + 1]]
-            rising = self._tails[0][c // 2], -self._tails[1][c // 2]
-            reached = np.searchsorted(rising[side], exact[here]), np.searchsorted(rising[c % 2], near[here])
-            cells.flat[here] = np.minimum(*reached)
-        return cells
-
-    def _cells_without_table(self, level: Float64, rows: Ints, side: int) -> Ints:
+    def _cells_of_levels(self, level: Float64, rows: Ints, side: int) -> Ints:
         cells = np.zeros(level.shape, np.int64)
         for at in np.ndindex(*level.shape):
             q = float(level[at])
@@ -353,13 +260,8 @@ class LatticeDistribution(ABC):
             cells[at] = self._cell_of_tail(int(rows[at]), max(min(q, 1.0 - q) + rounding, 5e-324), upper)
         return cells
 
-    @property
-    def _is_long(self) -> bool:
-        """Whether the table of all values is too long to be made for a few of them."""
-        return False
-
     def _cell_of_tail(self, row: int, level: float, upper: bool) -> int:
-        """First cell with P(X <= v) >= level, or P(X > v) <= level if `upper`, without the table."""
+        """First cell with P(X <= v) >= level, or P(X > v) <= level if `upper`, for a level of at most 1/2."""
         raise NotImplementedError
 
     def ppf(self, q: ArrayLike) -> Any:
@@ -488,7 +390,7 @@ class LatticeDistribution(ABC):
 
         See Also
         --------
-        values, pmf
+        interval, pmf
 
         Examples
         --------
@@ -497,3 +399,136 @@ class LatticeDistribution(ABC):
         (1, 3)
         """
         return self._bounds
+
+    # -- moments -----------------------------------------------------------------------------------------------
+
+    def mean(self) -> Any:
+        """Mean.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        See Also
+        --------
+        var, stats, median
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.25]).mean()
+        np.float64(0.75)
+        """
+        return self._cumulants[0][()]
+
+    def var(self) -> Any:
+        """Variance.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        See Also
+        --------
+        std, mean, stats
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).var()
+        np.float64(0.5)
+        """
+        return self._cumulants[1][()]
+
+    def std(self) -> Any:
+        """Standard deviation.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        See Also
+        --------
+        var, stats
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5] * 4).std()
+        np.float64(1.0)
+        """
+        return np.sqrt(self._cumulants[1])[()]
+
+    def skew(self) -> Any:
+        """Skewness; NaN where the variance is 0, as in `scipy.stats`.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        See Also
+        --------
+        kurtosis, stats
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.1, 0.1]).skew().round(4)
+        np.float64(1.8856)
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            # one division after the other: powers of a tiny variance would underflow
+            return (self._cumulants[2] / self._cumulants[1] / np.sqrt(self._cumulants[1]))[()]
+
+    def kurtosis(self) -> Any:
+        """Excess kurtosis; NaN where the variance is 0, as in `scipy.stats`.
+
+        Returns
+        -------
+        float or ndarray
+            One number per member of the batch.
+
+        See Also
+        --------
+        skew, stats
+
+        Examples
+        --------
+        >>> tt.PoissonBinomial([0.5, 0.5]).kurtosis()
+        np.float64(-1.0)
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (self._cumulants[3] / self._cumulants[1] / self._cumulants[1])[()]
+
+    def stats(self, moments: str = "mv") -> Any:
+        """Mean, variance, skewness and excess kurtosis, those whose letters are in ``moments``, in this order.
+
+        Parameters
+        ----------
+        moments : str
+            Letters out of "mvsk".
+
+        Returns
+        -------
+        float or ndarray, or a tuple of them
+            One for each letter; a single letter gives the number itself.
+
+        Raises
+        ------
+        ParameterError
+            If ``moments`` is not made of these letters.
+
+        See Also
+        --------
+        mean, var, skew, kurtosis
+
+        Examples
+        --------
+        >>> mean, variance = tt.PoissonBinomial([0.5, 0.5]).stats("mv")
+        >>> float(mean), float(variance)
+        (1.0, 0.5)
+        """
+        answers = {"m": self.mean, "v": self.var, "s": self.skew, "k": self.kurtosis}
+        asked = moment_letters(moments, answers)
+        found = tuple(answers[letter]() for letter in asked)
+        return found[0] if len(found) == 1 else found
