@@ -278,3 +278,20 @@ def test_counts_that_do_not_matter_cost_no_rung(kind, n):
     allowed = np.maximum(1e-10 * np.abs(v).max() * np.sqrt(p * (1.0 - p)), 1e-9 * np.abs(right.marginals))
     assert (np.abs(found.marginals - right.marginals) <= allowed + 1e-13).all()
     assert (np.abs(found.counts - right.counts) <= np.maximum(1e-9 * np.abs(right.counts), 1e-11 * n)).all()
+
+
+@pytest.mark.skipif(config.native() is None, reason="the compiled engine's rungs")
+@pytest.mark.parametrize("n", [5_000, 10_000, 30_000])
+@pytest.mark.parametrize("height", [0.0, 1e5])
+def test_steep_and_high_tables_are_certified_by_characteristic_functions(n, height):
+    # A table is rounded at the size of its differences from where the posterior lies.
+    rng = np.random.default_rng(3)
+    table = 1e-3 * (np.arange(n + 1.0) - n / 3) ** 2 + height
+    problem = tt.CountModel(rng.standard_cauchy(n), table)._solver.problem
+    batch = count_derivatives._Batch(problem.nu, problem.tables, np.ones((1, 1, n)), None, False)
+    program = tt.CountTree.flat(n).program
+    found, right = count_derivatives._flat_rung(batch), count_derivatives._cut_rung(program, batch)
+    assert found.bound[0] <= 1e-10
+    odds = count_derivatives._odds(program, problem.nu, problem.tables)
+    allowed = np.maximum(1e-10 * np.sqrt(expit(odds) * expit(-odds)), 1e-9 * np.abs(right.marginals))
+    assert (np.abs(found.marginals - right.marginals) <= allowed + 1e-15).all()

@@ -170,8 +170,8 @@ struct FlatKernels {
   void (*tilted_moments)(const double* value, const double* weight, const double* spread, ptrdiff_t count,
                          double growth, double tilt, double* out);
 
-  // exp(log_f[k] - slope (first + k) - scale) for k < length
-  void (*exp_table)(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out);
+  // exp((log_f[k] - base) - slope (first + k) - scale) for k < length
+  void (*exp_table)(const double* log_f, ptrdiff_t length, double slope, double first, double base, double scale, double* out);
   double (*max_table)(const double* log_f, ptrdiff_t length, double slope, double first);
 
   // Direct tree, one model per lane (direct.cpp), or one model in all lanes (single_model.cpp): leave-one-out ratios

@@ -182,20 +182,27 @@ bool weave_table(const Source& source, const Spectrum& s, const CountTable& tabl
   const FlatKernels& k = *source.kernels;
   std::vector<double> room;
   const double* inside = table.window(first, width, &room);
-  const double top = k.max_table(inside, width, s.tilt, 0);
+  // Relative to the mean, so that a table is rounded at the size of its differences from there, not at its own.
+  const ptrdiff_t mean = std::clamp((ptrdiff_t)s.centre, first, last) - first;
+  const double base = std::isfinite(inside[mean]) ? inside[mean] : 0.0, origin = (double)(first + mean);
+  const double top = k.max_table(inside, width, s.tilt, -(double)mean) - base;
   if (!(top > -kInfinity)) return false;
   waves->f.resize((size_t)(width + 8));
-  k.exp_table(inside, width, s.tilt, 0, top, waves->f.data());
+  k.exp_table(inside, width, s.tilt, -(double)mean, base, top, waves->f.data());
   std::fill(waves->f.begin() + width, waves->f.end(), 0.0);
 
-  const double origin = (double)first;
   const double outside = std::fmax(table.largest({counts.first, first - 1}, s.tilt, origin),
-                                   table.largest({last + 1, counts.last}, s.tilt, origin));
-  waves->table_error = kRoundOff * (16 + std::fabs(top) + std::fabs(s.tilt) * (double)width);
+                                   table.largest({last + 1, counts.last}, s.tilt, origin)) - base;
+  double mass = 0, away = 0;
+  for (ptrdiff_t j = 0; j < width; j++) {
+    mass += waves->f[(size_t)j];
+    away += waves->f[(size_t)j] * std::fabs((double)(j - mean));
+  }
+  waves->table_error = kRoundOff * (16 + std::fabs(top) + 2 * std::fabs(s.tilt) * away / mass);
   weave(source, s, waves->f.data(), first, width, std::exp(std::fmin(outside - top, 700.0)), waves);
-  waves->log_scale = top + s.tilt_norm.minus((double)first);
-  waves->whole_scale = top + s.tilt_norm.whole_minus((double)first);
-  waves->scale_error = s.tilt_norm.error((double)first) + 2 * kRoundOff * std::fabs(top);
+  waves->log_scale = (top + base) + s.tilt_norm.minus(origin);
+  waves->whole_scale = (top + base) + s.tilt_norm.whole_minus(origin);
+  waves->scale_error = s.tilt_norm.error(origin) + 2 * kRoundOff * (std::fabs(top) + std::fabs(base));
   return true;
 }
 

@@ -362,7 +362,7 @@ double series_tangent(const Kernels& kernels, int threads, const FlatSolution& s
     t.piece.log_ratio = piece.log_ratio;
     if (model.change) solve_waves(logits, s, t.waves, &t.piece, &t.tangent);
     if (model.change && !(t.piece.bound < kInfinity)) return kInfinity;
-    for (int r = 0; r < model.directions; r++) bound[(size_t)r] += t.share * t.tangent.bound[(size_t)r];
+    for (int r = 0; r < model.directions; r++) bound[(size_t)r] += 0.5 * t.share * t.tangent.bound[(size_t)r];
     pieces.push_back(std::move(t));
   }
   if (model.counts) std::fill_n(model.counts, n + 1, 0.0);
@@ -374,8 +374,8 @@ double series_tangent(const Kernels& kernels, int threads, const FlatSolution& s
     if (model.counts || model.count_change) count_error += piece_counts(logits, model, t, bound.data());
   end_counts(logits, ends, model);
   if (model.change) apply(kernels, logits, model, pieces, ends);
-  // The bounds are those of d log-odds. The error of Cov(y_i, s) is at most var(y_i) <= sd(y_i) / 2 times as large, so that a
-  // share of the direction is a share of what could be there: |v| sd(y_i), whatever cancels.
+  // The bounds of pieces are those of d log-odds. The error of Cov(y_i, s) is var(y_i) <= sd(y_i) / 2 times as large, so that
+  // half of them as a share of the direction is a share of what could be there: |v| sd(y_i), whatever cancels.
   double worst = count_error;
   for (int r = 0; r < model.directions; r++) {
     double reference = 1e-300;

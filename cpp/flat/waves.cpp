@@ -164,12 +164,13 @@ void leave_one_out(const double* p, const double* q, int count, const double* re
     else at_nodes.template operator()<false>(j);
 }
 
-void exp_table(const double* log_f, ptrdiff_t length, double slope, double first, double scale, double* out) {
+void exp_table(const double* log_f, ptrdiff_t length, double slope, double first, double base, double scale,
+               double* out) {
   vec ramp;
   for (int l = 0; l < kLanes; l++) ramp[l] = first + l;
   for (ptrdiff_t k = 0; k < length; k += kLanes, ramp += (double)kLanes) {
     const vec x = load_up_to(log_f + k, length - k, -__builtin_inf());
-    store(out + k, exp(x - slope * ramp - scale));
+    store(out + k, exp((x - base) - slope * ramp - scale));
   }
 }
 

@@ -70,16 +70,6 @@ def roughness(tables: Float64) -> float:
     return float(second.mean()) if len(second) else 0.0
 
 
-def high(tables: Float64) -> bool:
-    """Whether tables are high at most of their counts, judged by some of them: certificates do not like that."""
-    seen = np.abs(tables[0, :: max(1, tables.shape[1] // 64)])
-    return (
-        bool(np.median(seen[np.isfinite(seen)], keepdims=True)[0] > HIGH)
-        if np.isfinite(seen).any()
-        else False
-    )
-
-
 def extreme(nu: Float64) -> bool:
     """Whether some finite log-odds leave plain numbers little room."""
     if nu.size == 0:

@@ -30,7 +30,7 @@ from ..ladder import TANGENT, climb
 from ..problem import Models, Problem, Rows, without_edges
 from . import infer, retilt, star
 from .characteristic import flat_tangent
-from .flat import SHARE, certain, core_of, heaviest, stretches, within
+from .flat import SHARE, certain, core_of, far_apart, heaviest, spread, stretches, within
 from .infer import gathered, parts_of, put
 
 LEFT_OUT = 1e-17  # e^-39; windows leave out e^-42 on each side
@@ -178,9 +178,11 @@ def _solved(program: TreeProgram | None, batch: _Batch) -> _Part:
         return _array_flat(batch) if program is None else _array_nested(program, batch)
     if program is None:
         quadratic = lambda b: _climbed(_rungs(CountTree.flat(b.nu.shape[1]).program), b)  # noqa: E731
-        high = infer.starts_high(batch.nu, batch.tables)
-        first = [_level_rung, _flat_rung] if high else [_flat_rung, _level_rung]
-        return _climbed([*first, _without_decided, _by_stretches, quadratic], batch)
+        quick = [_flat_rung, _level_rung, _without_decided]
+        # Where no tilt serves all stretches, quick ways may look long for one.
+        long = len(batch) > 0 and batch.nu.shape[1] > thresholds.SMALL_IN_LANES
+        at = 0 if long and far_apart(spread(batch.nu[:1]), batch.tables[0]) else len(quick)
+        return _climbed([*quick[:at], _by_stretches, *quick[at:], quadratic], batch)
     small = len(batch) >= thresholds.SIDE_BY_SIDE and program.n_leaves <= thresholds.SMALL_IN_LANES
     if small and batch.counts and not len(batch.v):
         return _climbed([partial(_side_by_side, program), *_rungs(program)], batch)
@@ -373,9 +375,9 @@ def _mixture(one: _Batch, share: Float64, found: list[_Cut]) -> _Part:
 def _centred(program: TreeProgram, batch: _Batch, odds: Float64) -> _Batch:
     """Move what all log-odds have in common, a, to the table of the outermost set, as ``a (c - mean)``."""
     finite = np.isfinite(batch.nu)
-    spread = np.where(finite, expit(odds) * expit(-odds), 0.0)
-    weight = spread.sum(-1)
-    shift = (batch.v * spread).sum(-1) / np.where(weight > 0.0, weight, 1.0)
+    variance = np.where(finite, expit(odds) * expit(-odds), 0.0)
+    weight = variance.sum(-1)
+    shift = (batch.v * variance).sum(-1) / np.where(weight > 0.0, weight, 1.0)
     v = np.where(finite, batch.v - shift[..., None], 0.0)
     h = np.zeros((*batch.v.shape[:2], batch.tables.shape[1])) if batch.h is None else batch.h.copy()
     cells = retilt.outermost_cells(program)

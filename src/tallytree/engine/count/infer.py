@@ -166,11 +166,9 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
     if thresholds.SPARSE * n < spread < math.inf:
         usual: list[Rung] = [partial(_one_by_one, _by_core, [quick, partial(in_stretches, [trees])])]
     else:
-        lower: Rung = partial(_level_rung, quick)
-        first = [lower, quick] if starts_high(rows.nu, rows.tables) else [quick, lower]
         side_by_side = batch >= thresholds.SIDE_BY_SIDE and n <= thresholds.SMALL_IN_LANES
         alone = partial(_one_by_one, _by_core, [partial(in_stretches, [trees])])
-        usual = [*first, trees if side_by_side else alone]
+        usual = [quick, partial(_level_rung, quick), trees if side_by_side else alone]
     if single and flat.far_apart(spread, rows.tables[0]):
         return [*rungs, partial(in_stretches, usual)]
     return [*rungs, *usual]
@@ -202,11 +200,6 @@ def lowered(rows: Rows | Problem) -> tuple[Rows, Float64]:
         level[b] = own[np.argmax(own + rates)]
     level = np.where(np.isfinite(level), level, 0.0)
     return Rows(rows.nu, tables - level[:, None]), level
-
-
-def starts_high(nu: Float64, tables: Float64) -> bool:
-    """Whether the height of tables is taken off first: solvers look long for a certificate that it does not allow."""
-    return nu.shape[1] > thresholds.SHORT_PASS and thresholds.high(tables)
 
 
 def _level_rung(solve: Rung, rows: Rows | Problem) -> Answer:
