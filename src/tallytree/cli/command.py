@@ -117,29 +117,27 @@ def _add_arguments(sub: _Parser) -> None:
     text = "CSV or Parquet file, one row per variable; - reads standard input"
     sub.add_argument("file", metavar="FILE", help=text)
     add = sub.add_argument_group("numbers").add_argument
-    add("--column", metavar="NAME", help="column with the numbers (default: logit or prob)")
-    add("--scale", choices=("logit", "prob"), help="what they are, if the name does not say it")
+    add("--column", metavar="NAME", help="column with log-odds or probabilities (default: logit or prob)")
+    add("--scale", choices=("logit", "prob"), help="what it holds, if its name does not say it")
     text = "what separates the cells of a CSV file: a character, or tab (default: tab for .tsv, else a comma)"
     add("--delimiter", metavar="CHAR", type=_delimiter, help=text)
-    text = "never hold all rows in memory, as is done for large files anyway (needs pyarrow)"
+    text = "do not hold all rows in memory; large files are always read like this (needs pyarrow)"
     add("--stream", action="store_true", help=text)
 
-    add = sub.add_argument_group("potentials (several multiply)").add_argument
+    add = sub.add_argument_group("what is known of counts (several multiply)").add_argument
     several: dict[str, Any] = {"action": _Potentials, "default": []}
-    add("--count", metavar="SPEC", help="on how many of all rows are on", **several)
-    text = "the same, from columns count and log_f (or f) of a file"
+    add("--count", metavar="SPEC", help="potential on how many of all rows are on", **several)
+    text = "the same as a table: a file with columns count and log_f (or f)"
     add("--table", metavar="FILE", action="append", default=[], help=text)
-    text = (
-        "rows with equal text in COLUMN are a group, of which the answers tell; empty cells are in no group"
-    )
+    text = "rows with equal text in COLUMN are a group, whose count is reported; empty cells are in no group"
     add("--group", metavar="COLUMN", action="append", default=[], help=text)
-    text = "on the count of each group; a number may stand in a column: exactly:@positives"
+    text = "potential on the count of each group; @NAME takes a number from a column: exactly:@positives"
     add("--group-count", metavar=("COLUMN", "SPEC"), nargs=2, help=text, **several)
-    text = "the same with a count for each group, from columns group and count of a CSV or Parquet file"
+    text = "exact count of each group: a CSV or Parquet file with columns group and count"
     add("--group-counts", metavar=("COLUMN", "FILE"), nargs=2, action="append", default=[], help=text)
-    text = "the same from a file; smaller groups use its first counts"
+    text = "potential on the count of each group as a table, see --table; smaller groups use its first rows"
     add("--group-table", metavar=("COLUMN", "FILE"), nargs=2, action="append", default=[], help=text)
-    text = "how to compute (default: auto)"
+    text = "method of inference, to compare methods (default: auto)"
     sub.add_argument("--method", choices=METHODS, default="auto", metavar="NAME", help=text)
 
     add = sub.add_argument_group("output").add_argument
@@ -147,7 +145,8 @@ def _add_arguments(sub: _Parser) -> None:
     add("--output", metavar="OUT", help=text)
     add("--force", action="store_true", help="replace OUT if it exists")
     add("--top", metavar="N", type=_not_negative, default=10, help="rows to print (default: 10)")
-    add("--by", choices=("posterior", "change"), default="posterior", help="order of these rows")
+    text = "print the rows with the largest posterior, or with the largest change of it"
+    add("--by", choices=("posterior", "change"), default="posterior", help=text)
     add("--counts", action="store_true", help="print the count distribution of large files too")
     add("--quiet", action="store_true", help="print nothing")
 

@@ -351,8 +351,8 @@ class ConditionalReport(ShowsAnswers):
         Returns
         -------
         ndarray
-            "martingale": (n_rows,), with NaN for rows that were left out because of missing values. "schoenfeld":
-            (n_strata_, n_features). "dfbeta": (n_strata_, n_features), or (n_rows, n_features) for survival data.
+            "martingale": ``(n_rows,)``, with NaN for rows that were left out because of missing values. "schoenfeld":
+            ``(n_strata_, n_features)``. "dfbeta": the same, or ``(n_rows, n_features)`` for survival data.
 
         Raises
         ------

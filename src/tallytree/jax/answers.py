@@ -213,7 +213,6 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = 
 
     ``H = log Z - sum_d logits_d P(y_d = 1) - sum_k sum_c P(z_k = c) log f_k(c)``
 
-
     Parameters
     ----------
     logits : array, (..., D)

@@ -43,7 +43,7 @@ class LinearModel(ArgumentModel):
         Real weights w.
     log_f : callable or array_like, (..., M)
         The potential: a function from an array of sums ``w . y`` to the array of their ``log f``, or an array of
-        ``log f`` at :attr:`values`. ``-inf`` marks an impossible sum.
+        ``log f`` at ``values``. ``-inf`` marks an impossible sum.
     step : float
         Spacing of the grid. Every weight is replaced by the nearest multiple of it.
 
