@@ -10,7 +10,7 @@ import tallytree as tt
 from oracle_states import all_states
 from tallytree import config
 from tallytree.engine import divergence
-from tallytree.engine.count import information
+from tallytree.engine.count import flat, information
 from tallytree.engine.count.solver import CountSolver
 from tallytree.engine.forest.entropy import entropy_by_parts
 from tallytree.engine.problem import without_edges
@@ -393,3 +393,32 @@ def test_finite_masks_leave_expectations_their_digits(mask, monkeypatch):
             patched.setattr(information, "_under_tilt", None)
             found = tt.CountModel(np.where(masked, mask, theta), potential).entropy
         assert found == pytest.approx(exact, rel=1e-10)
+
+
+@pytest.mark.parametrize("step", [1e-6, 1e-2, 1.0])
+@pytest.mark.parametrize("far", [60.0, 1e3, 1e6])
+def test_decided_variables_leave_the_others_their_digits_and_cost_no_walk(far, step, monkeypatch):
+    rng = np.random.default_rng(6)
+    logits = np.array([far, -far, far, -far, -2.0 * far, 0.3, -0.6, 1.0])
+    model, other = (tt.CountModel(x, tt.exactly(4)) for x in (logits, logits + step * rng.normal(size=8)))
+    monkeypatch.setattr(divergence, "_by_chain_rule", None)
+    with mp.workdps(60):
+        assert close(model.entropy, exact_entropy(model))
+        assert close_divergence(model.kl_divergence(other), exact_divergence(model, other))
+
+
+def test_a_change_between_all_nodes_of_an_integral_is_seen():
+    # All are off, then all are on: the covariance along the way is nothing but a peak a thousandth as wide as the way.
+    p, q = (tt.CountModel(np.full(4, x), tt.one_of([0, 4])) for x in (-1251.0, 1249.0))
+    found = divergence.count_divergence(p._solved.problem, q._solved.problem, p._odds, q._odds)
+    assert found == pytest.approx(4.0 * 1249.0, rel=1e-12)
+
+
+def test_rows_without_their_decided_variables_are_as_wide_as_the_widest():
+    logits = np.array([[0.5, 80.0, -90.0, 0.1], [70.0, 70.0, -70.0, 0.2], [0.1, 0.2, 0.3, -99.0]])
+    off, on = logits < -50.0, logits > 50.0
+    problem = tt.CountModel(logits, np.arange(5.0) ** 2)._solved.problem
+    small = flat.without(problem, off, on)
+    assert np.array_equal(small.nu, [[0.5, 0.1, -np.inf], [0.2, -np.inf, -np.inf], [0.1, 0.2, 0.3]])
+    inf = np.inf
+    assert np.array_equal(small.tables, [[1.0, 4.0, 9.0, -inf], [4.0, 9.0, -inf, -inf], [0.0, 1.0, 4.0, 9.0]])

@@ -117,11 +117,13 @@ class Information(BinaryModel):
         rows = np.flatnonzero((~sure & (cross < math.inf)).reshape(-1))
         if not len(rows):
             return quick
-        p, q = (
-            tuple(_rows(x, m.batch_shape, quick.shape)[rows] for x in (m._params.nu, m._params.packed))
-            for m in (joint, same)
-        )
-        better = divergence.count_divergence(*(Problem(joint._tree, nu, tables) for nu, tables in (p, q)))
+        problems, odds = [], []
+        for m, solved in ((joint, self), (same, other)):
+            numbers = (m._params.nu, m._params.packed, solved._odds)
+            nu, tables, own = (_rows(x, m.batch_shape, quick.shape)[rows] for x in numbers)
+            problems.append(Problem(joint._tree, nu, tables))
+            odds.append(own)
+        better = divergence.count_divergence(problems[0], problems[1], odds[0], odds[1])
         return _improved(quick, rows, better, error + doubt)
 
     def _cross_entropy(self, joint: Any, other: Any, first: int) -> tuple[Float64, Float64]:

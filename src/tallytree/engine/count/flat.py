@@ -30,12 +30,13 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ...arrays import Float64, Ints
+from ...structure.nested.count_tree import CountTree
 from .. import native
 from ..answer import Answer
 from ..arithmetic import UNIT_ROUNDOFF
 from ..ladder import TOLERANCE
 from ..log_sums import log_sum
-from ..problem import Rows
+from ..problem import Problem, Rows
 
 # -- mixtures -------------------------------------------------------------------------------------------------------
 
@@ -251,6 +252,23 @@ def core_of(nu: Float64, table: Float64) -> Core | None:
         np.ascontiguousarray(nu[None, kept]), np.ascontiguousarray(table[None, first : first + len(kept) + 1])
     )
     return Core(rows, kept, speaker, above & gone, first, log_weight)
+
+
+def without(problem: Problem, off: NDArray[np.bool_], on: NDArray[np.bool_]) -> Problem:
+    """Models of the variables that are left of a single set when some (B, D) are off and some on.
+
+    Excluded variables fill the rows of those that have fewer.
+    """
+    held = ~(off | on)
+    number, first = held.sum(1)[:, None], on.sum(1)[:, None]
+    width = max(2, int(number.max(initial=0)))
+    if width >= held.shape[1]:
+        return problem
+    places, cells = np.arange(width), np.arange(width + 1)
+    nu = np.full((len(held), width), -math.inf)
+    nu[places < number] = problem.nu[held]
+    tables = np.take_along_axis(problem.full_tables, np.minimum(first + cells, held.shape[1]), 1)
+    return Problem(CountTree.flat(width), nu, np.where(cells <= number, tables, -math.inf))
 
 
 # -- counts ------------------------------------------------------------------------------------------------------------

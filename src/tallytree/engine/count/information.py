@@ -22,15 +22,17 @@ from ..arithmetic import UNIT_ROUNDOFF
 from ..forest.entropy import entropy_by_parts
 from ..ladder import TANGENT, announce
 from ..problem import Problem, without_edges
-from . import moments, retilt
+from . import flat, moments, retilt
 from .derivatives import LEFT_OUT, count_probabilities
 from .infer import pairs_of_counts
 
-CERTIFIED = 5e-11  # relative error that expectations may have, whose estimate is made of bounds
+CERTIFIED = 9e-11  # relative error that expectations may have, whose estimate is made of bounds
 ENOUGH = 1e-11  # and what is made of count distributions, whose estimate only follows the rounding
 NOTHING = 1e-15  # and absolute
-SMALL = 1e-12  # the same of models that are too large for a short walk
+TINY, SMALL = 1e-13, 5e-12  # the same of expectations, and where models are too large for a short walk
 
+
+_ROOM = 40.0  # log-odds that leave e^-40
 
 _NODES = (2, 4, 8, 16, 32, 64)
 _NODES_WITH_END = (1, *_NODES)  # one value more is known: that at 1, where far modes are seen best
@@ -46,11 +48,17 @@ def _rule(nodes: int, with_end: bool) -> list[tuple[float, float]]:
     return list(zip((0.5 * (place + 1.0)).tolist(), (0.5 * weight).tolist()))
 
 
-def integral(values: Callable[[float], Float64], end: Float64 | None = None) -> tuple[Float64, Float64]:
+def integral(
+    values: Callable[[float], Float64], end: Float64 | None = None, nodes: int = 0
+) -> tuple[Float64, Float64]:
     """``integral_0^1 values(t) dt`` of every model, and by how much it changed with the last nodes that were added.
 
-    By Gauss and Legendre, with as many nodes as it takes; by Gauss and Radau where `end`, ``values(1)``, is known.
+    By Gauss and Legendre, with as many nodes as it takes, or as many as are known to do; by Gauss and Radau where
+    `end`, ``values(1)``, is known.
     """
+    if nodes:
+        known = np.sum([w * values(at) for at, w in _rule(nodes, False)], axis=0)
+        return np.asarray(np.maximum(known, 0.0)), np.zeros(known.shape)
     previous, change = None, np.array(np.inf)
     for nodes in _NODES if end is None else _NODES_WITH_END:
         parts = [w * values(at) for at, w in _rule(nodes, end is not None)]
@@ -77,7 +85,7 @@ def entropy_of(solver: Any) -> tuple[Float64, Float64]:
     or under a tilt; then from count distributions with relative accuracy; at last from terms that are not negative.
     Models that climb do so without the others.
     """
-    least = SMALL if pairs_of_counts(solver.problem.tree) > thresholds.SHORT_WALK else NOTHING
+    least = SMALL if pairs_of_counts(solver.problem.tree) > thresholds.SHORT_WALK else TINY
 
     def failed(value: Float64, error: Float64) -> Any:
         return np.flatnonzero(~(error <= np.maximum(CERTIFIED * value, least)))
@@ -85,13 +93,20 @@ def entropy_of(solver: Any) -> tuple[Float64, Float64]:
     def part(rows: Any) -> Any:
         return solver if len(rows) == len(value) else type(solver)(solver.problem.take(rows), solver.method)
 
-    value, error = _from_expectations(solver)
+    value, error = np.zeros(len(solver.problem)), np.full(len(solver.problem), math.inf)
+    if not _hopeless(solver, least):
+        value, error = _from_expectations(solver)
     rows = failed(value, error)
     if len(rows):
         most = _entropy_if_independent(solver.odds()[rows])
         decided = most <= least
         value[rows[decided]] = error[rows[decided]] = most[decided]
         rows = rows[~decided]
+    if len(rows) and solver.problem.tree.components.whole:
+        small = _undecided(part(rows))
+        if small is not None:
+            value[rows], error[rows] = entropy_of(small)
+            rows = rows[:0]
     nested = solver.problem.tree.components.nested is not None and native.present()
     for attempt in (_without_transforms,) * nested + (_under_tilt,):
         if len(rows) and solver.problem.tree.family.n_sets:
@@ -104,6 +119,28 @@ def entropy_of(solver: Any) -> tuple[Float64, Float64]:
         value[rows] = _from_distributions(part(rows))
         error[rows] = np.maximum(ENOUGH * value[rows], NOTHING)
     return np.maximum(value, 0.0), error  # within its error, and never below 0
+
+
+def _hopeless(solver: Any, least: float) -> bool:
+    """Whether numbers are so large that :func:`_from_expectations` has no digits left for any model."""
+    found, problem = solver.sums, solver.problem
+    size = np.abs(found.log_mean) + (0.0 if found.softplus is None else found.softplus)
+    rounding = 4.0 * UNIT_ROUNDOFF * size
+    large = rounding > CERTIFIED * (1.0 + 0.01 * problem.nu.shape[1])
+    if not large.all() and not thresholds.high(problem.tables):
+        return False
+    return bool((rounding > np.maximum(CERTIFIED * _entropy_if_independent(solver.odds()), least)).all())
+
+
+def _undecided(solver: Any) -> Any:
+    """Models of a single set without the variables that are as good as decided, None if these are few.
+
+    Where E are their likely values, this leaves out less than ``P(not E) (1 + D)`` of the entropy.
+    """
+    odds = solver.odds()
+    room = _ROOM + 2.0 * math.log(odds.shape[1])
+    small = flat.without(solver.problem, odds < -room, odds > room)
+    return type(solver)(small) if 2 * small.nu.shape[1] <= odds.shape[1] else None
 
 
 def _entropy_if_independent(odds: Float64) -> Float64:
@@ -125,7 +162,8 @@ def _under_tilt(solver: Any) -> tuple[Float64, Float64]:
     probability that it disagrees: no large numbers cancel. Variables that are as good as decided are fixed, and tables
     enter without their heights: neither says anything about the others.
     """
-    problem, odds, messages = solver.problem, solver.odds(), solver.sums.messages
+    problem, odds = solver.problem, solver.odds()
+    messages = odds - np.where(np.isfinite(problem.nu), problem.nu, 0.0)
     program = problem.tree.program
     level = retilt.near_means(program, problem.tables, odds)
     nu, tables = retilt.at_posterior(program, problem.nu, problem.tables, odds, messages, level)
@@ -143,11 +181,18 @@ def _under_tilt(solver: Any) -> tuple[Float64, Float64]:
     total = own + (sums.terms + (log_mean - sums.mean))
     scatter = 8.0 + math.sqrt(max(np.diff(offset).tolist(), default=0))
     rounding = own + np.abs(log_mean) + sums.mean_size + scatter * sums.terms_size
-    rounding = rounding + 0.5 * finite.sum(-1)  # of equal log-odds all products are rounded to the same side
+    if not native.present():  # array code: of equal log-odds all products are rounded to the same side
+        rounding = rounding + 0.5 * finite.sum(-1)
     error = (
         found.bound * (1.0 + (away * disagrees * (1.0 - disagrees)).sum(-1)) + 4.0 * UNIT_ROUNDOFF * rounding
     )
-    return total, error + doubt * (2.0 * sums.away) + (LEFT_OUT * (doubt > 0.0)) * sums.farthest
+    farthest = sums.farthest
+    if (
+        problem.tree.components.whole
+    ):  # no count is likelier than its table entry, beside the mean of them all
+        near = _ROOM + np.abs(sums.mean - log_mean)
+        farthest = np.minimum(farthest, near + np.maximum(tables.max(1) - sums.mean, 0.0))
+    return total, error + doubt * (2.0 * sums.away) + (LEFT_OUT * (doubt > 0.0)) * farthest
 
 
 def _from_expectations(solver: Any) -> tuple[Float64, Float64]:

@@ -193,23 +193,23 @@ def at_posterior(
     entries at `level` (B, sets), places of counts in the middle of the law.
     """
     room = _room(program)
-    starts, lengths = program.set_offset[:-1], np.diff(program.set_offset)
+    lengths, places = np.diff(program.set_offset), np.arange(program.table_total)
     own, parent = _innermost(program)
     spread = np.where(np.abs(odds) < room, expit(odds) * expit(-odds), 0.0)
     moved = np.where(spread > 0.0, spread * np.where(np.isfinite(messages), messages, 0.0), 0.0)
-    held, sets = own >= 0, len(starts)
+    held, sets = own >= 0, len(lengths)
     outermost = follow(np.where(parent >= 0, parent, np.arange(sets)))
-    shifted, weights = np.array(nu), np.empty((len(nu), program.table_total))
-    for b in range(len(nu)):
-        own_sums = _sums_by(own, np.stack([moved[b], spread[b]]), sets)
-        of_all = np.stack([np.bincount(outermost, row, sets)[outermost] for row in own_sums])
-        total, weight = np.where(own_sums[1] > 0.0, own_sums, of_all)
-        tilt = np.divide(total, weight, out=np.zeros(sets), where=weight > 0.0)
-        change = tilt - np.where(parent >= 0, tilt[parent], 0.0)
-        shifted[b, held] += tilt[own[held]]
-        row = tables[b % len(tables)]
-        away = np.arange(program.table_total) - np.repeat(level[b], lengths)
-        weights[b] = (row - np.repeat(row[level[b]], lengths)) - np.repeat(change, lengths) * away
+    sums = np.stack([_sums_by(own, x, sets) for x in (moved, spread)])
+    of_all = np.stack([_sums_by(outermost, x, sets) for x in sums])[..., outermost]
+    total, weight = np.where(sums[1] > 0.0, sums, of_all)
+    tilt = np.divide(total, weight, out=np.zeros(total.shape), where=weight > 0.0)
+    change = tilt - np.where(parent >= 0, tilt[:, parent], 0.0)
+    shifted = np.array(nu)
+    shifted[:, held] += tilt[:, own[held]]
+    tables = np.broadcast_to(tables, (len(nu), program.table_total))
+    away = places - np.repeat(level, lengths, axis=1)
+    height = np.repeat(np.take_along_axis(tables, level, 1), lengths, axis=1)
+    weights = (tables - height) - np.repeat(change, lengths, axis=1) * away
     shifted[odds > room], shifted[odds < -room] = np.inf, -np.inf
     return shifted, weights
 
@@ -231,6 +231,10 @@ def near_means(program: TreeProgram, tables: Float64, odds: Float64) -> NDArray[
 
 def _innermost(program: TreeProgram) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The smallest set around every leaf, and around every set, -1 where there is none."""
+    return once(program, "innermost sets", lambda: _made_innermost(program))
+
+
+def _made_innermost(program: TreeProgram) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     nodes = np.arange(program.n_nodes)
     place = np.full(program.n_nodes, -1)
     place[program.set_node] = np.arange(len(program.set_node))
@@ -304,4 +308,6 @@ def _roots(program: TreeProgram) -> NDArray[np.int64]:
 def _sums_by(owner: NDArray[np.int64], values: NDArray[Any], count: int) -> Float64:
     """Sums of values (B, n) over the variables of every owner, (B, count); -1 owns nothing."""
     held = owner >= 0
+    if count == 1:
+        return np.asarray(values[:, held].sum(1, keepdims=True))
     return np.stack([np.bincount(owner[held], row[held], count) for row in values])
