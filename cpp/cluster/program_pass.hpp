@@ -159,6 +159,8 @@ struct ProgramNumbers {
     return {0, leaf_width(*item.program, item.score, item.program->ref[node], item.states) - 1};
   }
   Interval counts_of_product(int, int, int n) const { return {0, n - 1}; }
+  // What there is to do before the operands of a cluster get their adjoints.
+  void begin_down(int) {}
 };
 
 // The passes. Numbers A say what rows are made of (`Rows`: so many rows of as many counts), how they are added and multiplied
@@ -347,5 +349,25 @@ struct ProgramPass : A {
     for (int j = 0; j < n; j++) out[j] = belief[j].log_share(belief[n]);
   }
 };
+
+// Runs of clusters of one level, upwards and downwards.
+template <class A>
+static inline void run_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) {
+  ProgramPass<A> pass = {{{item, w}}};
+  for (ptrdiff_t i = 0; i < count; i++) {
+    item.clusters[nodes[i]] = Cluster{};
+    pass.up(nodes[i]);
+    arena_forget(w.scratch.arena);
+  }
+}
+template <class A>
+static inline void run_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) {
+  ProgramPass<A> pass = {{{item, w}}};
+  for (ptrdiff_t i = 0; i < count; i++) {
+    pass.begin_down(nodes[i]);
+    pass.down(nodes[i]);
+    arena_forget(w.scratch.arena);
+  }
+}
 
 }  // namespace tallytree

@@ -317,6 +317,13 @@ struct PlainNumbers : ProgramNumbers {
     }
   }
 
+  void begin_down(int node) {
+    const Cluster& c = item.clusters[node];
+    charge(node);
+    const bool root = c.adjoint == c.reach;  // which does not own it
+    left = {{c.value, root ? nullptr : c.adjoint}, kParts * states_at(node) * c.width};
+  }
+
   // The adjoint of a cluster as one of so many counts, `shift` of which it had cut off at the lower end.
   Rows moved(int node, int shift, int width) {
     const Cluster& c = item.clusters[node];
@@ -447,34 +454,12 @@ struct PlainNumbers : ProgramNumbers {
   }
 };
 
-template <bool kDual>
-void pass_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) {
-  ProgramPass<PlainNumbers<kDual>> pass = {{{item, w}}};
-  for (ptrdiff_t i = 0; i < count; i++) {
-    item.clusters[nodes[i]] = Cluster{};
-    pass.up(nodes[i]);
-    arena_forget(w.scratch.arena);
-  }
-}
-template <bool kDual>
-void pass_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) {
-  ProgramPass<PlainNumbers<kDual>> pass = {{{item, w}}};
-  for (ptrdiff_t i = 0; i < count; i++) {
-    const Cluster& c = item.clusters[nodes[i]];
-    pass.charge(nodes[i]);
-    const bool root = c.adjoint == c.reach;  // which does not own it
-    pass.left = {{c.value, root ? nullptr : c.adjoint}, (kDual ? 2 : 1) * pass.states_at(nodes[i]) * c.width};
-    pass.down(nodes[i]);
-    arena_forget(w.scratch.arena);
-  }
-}
-
 }  // namespace
 
-void cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) { pass_up<false>(item, w, nodes, count); }
-void cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) { pass_down<false>(item, w, nodes, count); }
-void tangent_cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) { pass_up<true>(item, w, nodes, count); }
-void tangent_cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) { pass_down<true>(item, w, nodes, count); }
+void cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) { run_up<PlainNumbers<false>>(item, w, nodes, count); }
+void cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) { run_down<PlainNumbers<false>>(item, w, nodes, count); }
+void tangent_cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) { run_up<PlainNumbers<true>>(item, w, nodes, count); }
+void tangent_cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) { run_down<PlainNumbers<true>>(item, w, nodes, count); }
 
 #define TT_CLUSTER_KERNELS(EACH) \
   EACH(cluster_up) EACH(cluster_down) EACH(tangent_cluster_up) EACH(tangent_cluster_down) EACH(wide_cluster_up)       \

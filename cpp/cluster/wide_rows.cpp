@@ -280,12 +280,7 @@ struct Choice {
 }  // namespace
 
 void wide_cluster_up(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) {
-  ProgramPass<WideNumbers> pass = {{{item, w}}};
-  for (ptrdiff_t i = 0; i < count; i++) {
-    item.clusters[nodes[i]] = Cluster{};
-    pass.up(nodes[i]);
-    arena_forget(w.scratch.arena);
-  }
+  run_up<WideNumbers>(item, w, nodes, count);
 }
 
 // Log Z but for the powers of two that were taken out: the logarithm of a root's value.
@@ -298,11 +293,7 @@ double wide_cluster_root(ClusterItem& item, ClusterWorker& w, int32_t node) {
 }
 
 void wide_cluster_down(ClusterItem& item, ClusterWorker& w, const int32_t* nodes, ptrdiff_t count) {
-  ProgramPass<WideNumbers> pass = {{{item, w}}};
-  for (ptrdiff_t i = 0; i < count; i++) {
-    pass.down(nodes[i]);
-    arena_forget(w.scratch.arena);
-  }
+  run_down<WideNumbers>(item, w, nodes, count);
 }
 
 // One sample, from the values: a uniform number for every cluster. `state` and `count` have room for one each.

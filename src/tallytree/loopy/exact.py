@@ -280,9 +280,7 @@ class ExactResult(Caching):
         log_on = -np.logaddexp(0.0, -self.log_odds[first])
         if log_on == -math.inf:
             return np.zeros(np.shape(others))[()]
-        logits = np.array(self.graph.logits)
-        logits[first] = math.inf
-        given = ExactResult(self.graph.replace(logits=logits), self.limit)
+        given = ExactResult(self.graph._decided(first, 1), self.limit)
         return np.exp(log_on) * given.marginals[others]
 
     def sample(self, size: Any = None, rng: Any = None) -> States:

@@ -318,6 +318,12 @@ class FactorGraph(Caching, Value):
         new._structure = self._structure
         return new
 
+    def _decided(self, variable: int, value: int) -> FactorGraph:
+        """The graph given that a variable is off or on, which weighs one."""
+        logits = np.array(self._logits)
+        logits[variable] = math.inf if value else -math.inf
+        return self.replace(logits=logits)
+
     def log_weight(self, y: ArrayLike) -> Any:
         """Logarithm of the unnormalised weight of configurations (..., D).
 

@@ -69,11 +69,9 @@ def _clamped(component: Component, marginals: Float64, beliefs: Beliefs) -> list
         if work > _WORK:
             break
         log_z, given = np.full(2, -math.inf), np.zeros((2, len(marginals)))
-        for value, logit in enumerate((-math.inf, math.inf)):
-            logits = np.array(graph.logits)
-            logits[v] = logit
+        for value in (0, 1):
             try:
-                log_z[value], given[value], more = beliefs(graph.replace(logits=logits))
+                log_z[value], given[value], more = beliefs(graph._decided(int(v), value))
             except InfeasibleError:
                 continue
             work += more
@@ -167,7 +165,7 @@ def marginal_bounds(graph: FactorGraph, variables: Ints) -> tuple[Float64, Float
 
 
 def _interval(graph: FactorGraph, v: int) -> tuple[float, float]:
-    on, off = _bounds_with(graph, v, math.inf), _bounds_with(graph, v, -math.inf)
+    off, on = (_bounds_with(graph, v, value) for value in (0, 1))
     if on is None or off is None:
         if on is None and off is None:
             raise InfeasibleError("No configuration is possible.")
@@ -176,12 +174,10 @@ def _interval(graph: FactorGraph, v: int) -> tuple[float, float]:
     return float(expit(on[0] + own - off[1])), float(expit(on[1] + own - off[0]))
 
 
-def _bounds_with(graph: FactorGraph, v: int, logit: float) -> tuple[float, float] | None:
+def _bounds_with(graph: FactorGraph, v: int, value: int) -> tuple[float, float] | None:
     """Bounds of log Z with one variable decided; None if that is impossible."""
-    logits = np.array(graph.logits)
-    logits[v] = logit
     try:
-        return log_partition_bounds(graph.replace(logits=logits))
+        return log_partition_bounds(graph._decided(v, value))
     except InfeasibleError:
         return None
 

@@ -196,10 +196,9 @@ class ChainAnswers(ChainCore):
         array([ 0.222222, -0.111111, -0.111111])
         """
         counts = checks.flag("counts", counts)
-        direction = Direction(
-            self._unary_direction(log_unary), self._pair_direction(log_transitions), np.zeros((0, 0))
-        )
-        rows = self._table_directions(tables)
+        unary = self._spread("log_unary", log_unary, self._unary, 2)
+        pairs = self._spread("log_transitions", log_transitions, self._transitions, 3)
+        direction, rows = Direction(unary, pairs, np.zeros((0, 0))), self._table_directions(tables)
         found = self._moved(direction, rows)
         unary, pairs = found.leaf.copy(), found.edge.copy()
         unary[~self._inside] = 0.0
@@ -274,28 +273,16 @@ class ChainAnswers(ChainCore):
 
     # -- the direction, checked --------------------------------------------------------------------------------
 
-    def _spread(self, name: str, value: ArrayLike, parameter: Float64, axes: int) -> Float64:
-        """A direction as (B, ...), 0 where the parameter is -inf; transitions may be the same everywhere."""
-        array = checks.array(name, value, (..., *parameter.shape[-2:]), checks.NUMBERS)
+    def _spread(self, name: str, value: ArrayLike | None, parameter: Float64, axes: int) -> Float64:
+        """A direction as (B, ...), 0 where the parameter is -inf or behind the end; it may be the same everywhere."""
+        given = np.zeros(parameter.shape[-2:]) if value is None else value
+        array = checks.array(name, given, (..., *parameter.shape[-2:]), checks.NUMBERS)
         shape = (*self._batch_shape, *parameter.shape[parameter.ndim - axes :])
         wide = checks.spread(name, array, shape)
         moves = np.broadcast_to(parameter, shape) > -math.inf
-        return rows_of(_finite(f"`{name}`", wide, moves), self._batch_shape, axes)
-
-    def _unary_direction(self, value: ArrayLike | None) -> Float64:
-        found = self._spread(
-            "log_unary", np.zeros(self._unary.shape[-2:]) if value is None else value, self._unary, 2
-        )
-        return np.where(self._inside[..., None], found, 0.0)
-
-    def _pair_direction(self, value: ArrayLike | None) -> Float64:
-        found = self._spread(
-            "log_transitions",
-            np.zeros(self._transitions.shape[-2:]) if value is None else value,
-            self._transitions,
-            3,
-        )
-        return np.where(self._inside[:, 1:, None, None], found, 0.0)
+        found = rows_of(_finite(f"`{name}`", wide, moves), self._batch_shape, axes)
+        inside = self._inside[:, self.n_positions - found.shape[1] :]
+        return np.where(np.expand_dims(inside, tuple(range(2, found.ndim))), found, 0.0)
 
     def _table_directions(self, tables: Any) -> list[Float64 | None]:
         """One direction (B, n + 1) per group, in the places of the table's entries, or None."""

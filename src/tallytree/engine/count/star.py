@@ -12,6 +12,7 @@ tangents of flat models for every group, whatever the number of counts.
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,7 +105,7 @@ class StarModel:
         self.means = [float(means[v].sum()) for v in star.variables]
         finite = messages[np.isfinite(messages)]
         self.tilt = float(finite.mean()) if len(finite) else 0.0
-        self.laws = self._find_laws()
+        self.laws: Any = self._find_laws()  # None: there are no answers
 
     def _tilted(self, g: int) -> Float64:
         """The table of a group under the tilt, which is 1 at the group's mean: large numbers would lose digits."""
@@ -173,14 +174,12 @@ class StarModel:
 
     def counts(self) -> Float64:
         """P(count) of every set, packed (T,)."""
-        assert self.laws is not None
         laws = self.laws
         each = [q * d for q, d in zip(laws.own, laws.others)]
         return self._packed(each, np.maximum(laws.weight * laws.sum, 0.0))
 
     def _packed(self, groups: list[Float64], total: Float64) -> Float64:
         """Shares of Z of the counts of all groups and of the total, on their windows, among those of all sets (T,)."""
-        assert self.laws is not None
         first, cells = self.laws.first, (*self.star.cells, self.star.total)
         out = np.zeros(max(int(c.stop) for c in cells if c is not None))
         for place, low, values in zip(cells, (*first, sum(first)), (*groups, total)):
@@ -190,7 +189,6 @@ class StarModel:
 
     def moved(self, v: Float64, h: Float64, *, counts: bool) -> tuple[Float64, Float64] | None:
         """Derivatives of P(y = 1), (n,), and P(count), (T,), along v (n,) and h (T,); None without a certificate."""
-        assert self.laws is not None
         laws, star = self.laws, self.star
         pushed = [np.zeros(len(q) + 1) if c is None else h[c] for q, c in zip(star.variables, star.cells)]
         own = []
@@ -219,7 +217,6 @@ class StarModel:
 
     def _moved_others(self, own: list[Float64], push: Float64) -> tuple[list[Float64], Float64]:
         """Derivatives of every D_g and of the law of the total."""
-        assert self.laws is not None
         laws = self.laws
         width = len(laws.weight)
         length = fft.next_fast_len(width + max(map(len, own)), real=True)
@@ -235,7 +232,6 @@ class StarModel:
         return moved, fft.irfft(_product_rate(spectra, rates), length)[:width]
 
     def _moved_group(self, g: int, nu: Float64, v: Float64, h: Float64, others: Float64) -> Float64 | None:
-        assert self.laws is not None
         laws, low = self.laws, self.laws.first[g]
         seen = laws.others[g] > 0.0
         inside = slice(low, low + len(seen))
@@ -250,10 +246,7 @@ class StarModel:
 
 
 def _product(spectra: list[Any]) -> Any:
-    out = np.ones(1)
-    for x in spectra:
-        out = out * x
-    return out
+    return reduce(np.multiply, spectra, np.ones(1))
 
 
 def _product_rate(spectra: list[Any], rates: list[Any]) -> Any:
