@@ -124,10 +124,10 @@ def entropy_of(solver: Any) -> tuple[Float64, Float64]:
 def _hopeless(solver: Any, least: float) -> bool:
     """Whether numbers are so large that :func:`_from_expectations` has no digits left for any model."""
     found, problem = solver.sums, solver.problem
-    size = np.abs(found.log_mean) + (0.0 if found.softplus is None else found.softplus)
-    rounding = 4.0 * UNIT_ROUNDOFF * size
+    size, height = 0.0 if found.softplus is None else found.softplus, np.abs(found.log_mean)
+    rounding = 4.0 * UNIT_ROUNDOFF * (size + height)
     large = rounding > CERTIFIED * (1.0 + 0.01 * problem.nu.shape[1])
-    if not large.all() and not thresholds.high(problem.tables):
+    if not np.all(large | (height > size)):
         return False
     return bool((rounding > np.maximum(CERTIFIED * _entropy_if_independent(solver.odds()), least)).all())
 
