@@ -175,6 +175,55 @@ def test_rows_of_all_kinds_share_a_batch(where, monkeypatch):
         np.testing.assert_allclose(found[row], expected, rtol=1e-9, atol=1e-200, err_msg=f"row {row}")
 
 
+FAR = {
+    "spike": lambda c: np.where(c == c[-4], 1.5 * len(c), 0.0),
+    "one of two ends": lambda c: np.where((c == 1) | (c == c[-3]), 3.0 * c, -np.inf),
+    "noise of thousands": lambda c: 1e4 * doubles(len(c), seed=8).numpy(),
+    "parity": lambda c: np.where(c % 2 == 0, 0.0, -np.inf),
+}
+
+
+@pytest.mark.parametrize("table", FAR.values(), ids=FAR)
+def test_a_posterior_far_from_the_start_needs_no_tree(where, table, monkeypatch):
+    from tallytree.torch.cuda import ladder, logarithms
+
+    def refused(*_):
+        raise AssertionError("a slower rung")
+
+    monkeypatch.setattr(ladder, "ON_HOST", 0)
+    for place, name in ((ladder, "_by_tree"), (ladder, "_by_host"), (logarithms, "solve")):
+        monkeypatch.setattr(place, name, refused)
+    n = 90
+    x, v, f = doubles(3, n), doubles(3, n, seed=5), table(np.arange(n + 1.0))
+    x[2, 0], x[2, 1] = math.inf, -math.inf
+    given = x.to(where, copy=True).requires_grad_()
+    found = ttt.marginals(given, torch.tensor(f, device=where))
+    (found * v.to(where)).sum().backward()
+    for row in range(3):
+        model = tt.CountModel(x[row].numpy(), f)
+        np.testing.assert_allclose(found[row].detach().cpu(), model.marginals, rtol=1e-9, atol=0.0)
+        moved = model.hessian_vector_product(v[row].numpy(), counts=False).logits
+        np.testing.assert_allclose(given.grad[row].cpu(), moved, atol=1e-10 * float(v[row].abs().sum()))
+
+
+def test_counts_that_are_left_out_are_in_the_bound(where):
+    from tallytree.torch.cuda import flat, peaks
+
+    n, certified = 24, 0
+    for seed in range(12):
+        x = doubles(4, n, seed=seed) * torch.tensor([[0.1], [1.0], [6.0], [20.0]])
+        table = 10.0 ** (seed % 4) * doubles(4, n + 1, seed=seed + 50)
+        near = peaks.nearest(x.to(where), table.to(where))
+        found = flat.solve(x.to(where), near.tables, start=near.start)
+        bound = peaks.bound(near, found, None).cpu()
+        for row in range(4):
+            _, expected = recursion(x[row].numpy(), table[row].numpy())
+            error = np.abs(np.log(found.values[row].cpu().numpy()) - np.log(expected)).max()
+            assert not error > max(float(bound[row]), 1e-15) + 1e-13
+            certified += float(bound[row]) < 1e-9
+    assert certified > 24
+
+
 def nested(where, seed=0):
     groups = [[0, 1, 2], [4], list(range(7))]
     tables = [doubles(len(g) + 1, seed=seed + i) for i, g in enumerate(groups)]

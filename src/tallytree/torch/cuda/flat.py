@@ -25,13 +25,20 @@ class Solved(NamedTuple):
 
 
 def solve(
-    x: Tensor, table: Tensor, v: Tensor | None = None, push: Tensor | None = None, *, counts: bool = False
+    x: Tensor,
+    table: Tensor,
+    v: Tensor | None = None,
+    push: Tensor | None = None,
+    *,
+    counts: bool = False,
+    start: Tensor | None = None,
 ) -> Solved:
     """Log Z (B,), marginals (B, n) and count probabilities (B, n + 1) of log-odds (B, n), tables (B or 1, n + 1).
 
     With a direction v (B, n), and `push` (B or 1, n + 1) of the tables: how marginals and count probabilities move.
+    Tilts are looked for from `start` (B,) on.
     """
-    programs, lanes, info, wave = _prepared(x, table, push)
+    programs, lanes, info, wave = _prepared(x, table, push, start, moved=v is not None)
     batch, n = x.shape
     values = torch.empty_like(x)
     log_z, bound = x.new_empty(batch), x.new_empty(batch)
@@ -44,7 +51,9 @@ def solve(
     return Solved(log_z, values, probs, bound)
 
 
-def _prepared(x: Tensor, table: Tensor, push: Tensor | None) -> tuple[int, dict[str, int], Tensor, Tensor]:
+def _prepared(
+    x: Tensor, table: Tensor, push: Tensor | None = None, start: Tensor | None = None, *, moved: bool = False
+) -> tuple[int, dict[str, int], Tensor, Tensor]:
     """How many programs there are and of which shape, and what :mod:`.flat_kernels` says of the rows."""
     batch, n = x.shape
     block = max(2, 1 << (n - 1).bit_length())
@@ -55,8 +64,9 @@ def _prepared(x: Tensor, table: Tensor, push: Tensor | None) -> tuple[int, dict[
     few = max(2, 1 << ((n + 2) // 2).bit_length())
     wave = x.new_empty(batch, PLANES, min(few, FREQUENCIES))
     kernels.prepare[(programs,)](
-        x, table, table if push is None else push, info, wave, batch, n, stride(table), stride(push),
-        WITH_PUSH=push is not None, W=wave.shape[-1], **lanes,
+        x, table, table if push is None else push, x if start is None else start, info, wave, batch, n,
+        stride(table), stride(push),
+        MOVED=moved, WITH_PUSH=push is not None, STARTED=start is not None, W=wave.shape[-1], **lanes,
     )  # fmt: skip
     return programs, lanes, info, wave
 
@@ -88,4 +98,4 @@ def rounding(n: int) -> float:
 
 def tilts(x: Tensor, table: Tensor) -> Tensor:
     """Tilts (B,) under which the variables of log-odds (B, n) count about as many as the posterior."""
-    return _prepared(x, table, None)[2][:, 0]
+    return _prepared(x, table)[2][:, 0]

@@ -151,7 +151,10 @@ def _newton(s, gap, var, reach, below, above):
 
 
 @triton.jit
-def _tilt(x, table, rows, count, stride, n, low, high, forced, free, R: tl.constexpr, BLOCK: tl.constexpr):
+def _tilt(
+    x, table, start, rows, count, stride, n, low, high, forced, free,
+    STARTED: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tilt (R,) under which the variables count about as many as the posterior; Newton inside a bracket."""
     near = tl.abs(x) < _INF
     # Far log-odds stay far when they are rounded; only s has to be found, to a fraction of a standard deviation.
@@ -163,6 +166,8 @@ def _tilt(x, table, rows, count, stride, n, low, high, forced, free, R: tl.const
     share = tl.minimum(tl.maximum(middle - base, 0.3), tl.maximum(room - 0.3, 0.3))
     many = tl.maximum(room, 1.0)
     s = tl.where(one, tl.log(share / tl.maximum(room - share, 0.3)) - tl.sum(y, 1) / many, 0.0)
+    if STARTED:
+        s = tl.load(start + rows, mask=rows < count, other=0.0).to(tl.float32)
     below = tl.full((R,), -_INF, tl.float32)
     above = tl.full((R,), _INF, tl.float32)
     step = 0
@@ -295,8 +300,9 @@ def _keep(
 
 @kernel("count stride push_stride")
 def prepare(
-    x, table, push, info, wave, count, n, stride, push_stride,
-    WITH_PUSH: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
+    x, table, push, start, info, wave, count, n, stride, push_stride,
+    MOVED: tl.constexpr, WITH_PUSH: tl.constexpr, STARTED: tl.constexpr,
+    W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Tilt, window and the transforms F (and H) of every row."""
     rows = tl.program_id(0) * R + tl.arange(0, R)
@@ -305,13 +311,16 @@ def prepare(
     forced = tl.sum((t == _INF).to(tl.int32), 1)
     free = tl.sum(near.to(tl.int32), 1)
     low, high = _hull(table, rows, count, stride, n, forced, free, R, BLOCK)
-    s = _tilt(t, table, rows, count, stride, n, low, high, forced, free, R, BLOCK)
+    s = _tilt(t, table, start, rows, count, stride, n, low, high, forced, free, STARTED, R, BLOCK)
     p, q, grown = _probabilities(t + s[:, None])
     mean = tl.sum(p, 1)
     var = tl.sum(p * q, 1)
-    length, used, start = _window(mean, var, forced, free, tl.full((R,), EXPONENT, tl.float64), W)
-    first = tl.maximum(low, start)
-    last = tl.minimum(high, start + length - 1)
+    exponent = tl.full((R,), EXPONENT, tl.float64)
+    if MOVED:  # of many counts frequencies leave out more, and motions are certified to more digits
+        exponent += tl.log(tl.maximum((high - low).to(tl.float64), 1.0))
+    length, used, begin = _window(mean, var, forced, free, exponent, W)
+    first = tl.maximum(low, begin)
+    last = tl.minimum(high, begin + length - 1)
     inner, outer = _tops(table, rows, count, stride, n, s, mean, var, first, last, low, high, R, BLOCK)
     norms = _log_norms(t + s[:, None], near, grown, R, BLOCK)
     scale = norms + s * (forced - first).to(tl.float64) + inner
@@ -351,7 +360,7 @@ def prepare(
     plane = wave + rows[:, None].to(tl.int64) * (_PLANES * W) + m[None, :]
     _keep(
         info + rows.to(tl.int64) * _INFO, plane, kept, kept[:, None], s, scale, length, used, first, inner,
-        low, high, forced, free, outside, total, EXPONENT, vers, sw, half, fr, fi, W,
+        low, high, forced, free, outside, total, exponent, vers, sw, half, fr, fi, W,
     )  # fmt: skip
     if WITH_PUSH:
         tl.store(plane + 4 * W, hr, mask=kept[:, None])

@@ -1,10 +1,11 @@
 """The ladder on a device: the quick kernels for all rows, the next rung for those that are not certified.
 
-Flat models start with :mod:`.flat` or, if they are long, :mod:`.series` or :mod:`.long`, trees with :mod:`.tree`;
-what the former refuse goes to the tree under a tilt, and what plain numbers cannot hold, and a few short rows at once,
-to :mod:`.logarithms`. Both merge messages term by term; flat models that are too long for that, and a few variables,
-for which many launches take longer than the way there and back, go to the engine of the host instead. One look at the
-bounds per rung decides which rows go on; no row waits for another.
+Flat models start with :mod:`.flat` or, if they are long, :mod:`.series` or :mod:`.long`, trees with :mod:`.tree`.
+What the former refuse is looked at again where :mod:`.peaks` sees the posterior, then goes to the tree under a tilt,
+and what plain numbers cannot hold, and a few short rows at once, to :mod:`.logarithms`. Both merge messages term by
+term; flat models that are too long for that, and a few variables, for which many launches take longer than the way
+there and back, go to the engine of the host instead. One look at the bounds per rung decides which rows go on; no row
+waits for another.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ...potentials.constraints import Interval
 from .. import host, log_tree
 from ..structure import Structure
 from ..tensors import refuse_impossible, refuse_nan
-from . import flat, logarithms, long, series, tree
+from . import flat, logarithms, long, peaks, series, tree
 from .flat import Solved
 
 TOLERANCE = 1e-9  # what the accuracy contract grants to log-odds
@@ -55,7 +56,17 @@ def solve(structure: Structure, asked: Asked, counts: bool) -> Solved:
     packed = explicit(structure, asked.logits, asked.tables)
     refuse_nan(asked.logits, packed)
     left = asked._replace(tables=packed).take(failed)
-    if is_long(structure) or (is_flat(structure) and left.logits.numel() <= ON_HOST):
+    if is_flat(structure) and left.logits.numel() <= ON_HOST:
+        return _patched(answer, failed, **_by_host(structure, left, counts))
+    if _has_kernels(structure, asked, counts):
+        near = peaks.nearest(left.logits, own_tables(packed, failed))
+        again = _flat(structure, left._replace(tables=near.tables), counts, near.start)
+        answer = _patched(answer, failed, log_z=again.log_z, values=again.values, counts=again.counts)
+        still = uncertified(peaks.bound(near, again, left.v), tolerance)
+        if still is None:
+            return answer
+        failed, left = failed[still], left.take(still)
+    if is_long(structure):
         return _patched(answer, failed, **_by_host(structure, left, counts))
     few = asked.v is None and len(failed) <= _FEW and asked.logits.shape[-1] <= flat.LONGEST
     if is_flat(structure) and not few:
@@ -73,18 +84,30 @@ def solve(structure: Structure, asked: Asked, counts: bool) -> Solved:
 
 def _first(structure: Structure, asked: Asked, counts: bool) -> Solved:
     """The quickest rung for models of this shape, and what it certifies."""
-    x, tables, v, push = asked
-    if is_long(structure) and (counts or push is not None):
+    x, tables = asked.logits, asked.tables
+    if is_long(structure) and (counts or asked.push is not None):
         found = _by_host(structure, asked._replace(tables=explicit(structure, x, tables)), counts)
         return Solved(bound=x.new_zeros(len(x)), **{"log_z": x.new_empty(len(x)), **found})
-    if not is_flat(structure) or (x.shape[-1] > flat.LONGEST and (counts or push is not None)):
+    if not _has_kernels(structure, asked, counts):
         return _by_tree(structure, asked._replace(tables=explicit(structure, x, tables)), counts)
-    if x.shape[-1] > flat.LONGEST:
-        possible = _counts(structure, x, tables)
-        if v is not None:
-            return long.covariances(x, possible, v)
-        return series.marginals(x, possible) or long.marginals(x, possible)
-    return flat.solve(x, explicit(structure, x, tables), v, push, counts=counts)
+    return _flat(structure, asked, counts)
+
+
+def _has_kernels(structure: Structure, asked: Asked, counts: bool) -> bool:
+    """Whether the sums over frequencies answer: all about flat models, and of longer ones how log-odds move."""
+    short = structure.n_variables <= flat.LONGEST
+    return is_flat(structure) and (short or not (counts or asked.push is not None))
+
+
+def _flat(structure: Structure, asked: Asked, counts: bool, start: Tensor | None = None) -> Solved:
+    """Flat models by sums over frequencies, under tilts that are looked for from `start` on."""
+    x, tables, v, push = asked
+    if x.shape[-1] <= flat.LONGEST:
+        return flat.solve(x, explicit(structure, x, tables), v, push, counts=counts, start=start)
+    possible = _counts(structure, x, tables)
+    if v is not None:
+        return long.covariances(x, possible, v, start)
+    return series.marginals(x, possible) or long.marginals(x, possible, start)
 
 
 def explicit(structure: Structure, logits: Tensor, tables: Tensor | None) -> Tensor:

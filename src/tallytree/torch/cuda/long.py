@@ -60,9 +60,9 @@ def _interval(low: int, high: int, batch: int, device: torch.device) -> Counts:
     return Counts(None, *ends.expand(2, batch).contiguous())
 
 
-def marginals(x: Tensor, counts: Counts) -> Solved:
+def marginals(x: Tensor, counts: Counts, start: Tensor | None = None) -> Solved:
     """Log Z (B,), marginals (B, n) and a bound (B,) of log-odds (B, n)."""
-    found = _waves(x, counts)
+    found = _waves(x, counts, start)
     values = torch.empty_like(x)
     least = x.new_empty(len(x), found.programs)
     kernels.spread[(len(x) * found.programs,)](
@@ -72,9 +72,9 @@ def marginals(x: Tensor, counts: Counts) -> Solved:
     return Solved(found.log_z, values, x.new_empty(len(x), 0), _bound(found, least))
 
 
-def covariances(x: Tensor, counts: Counts, v: Tensor) -> Solved:
+def covariances(x: Tensor, counts: Counts, v: Tensor, start: Tensor | None = None) -> Solved:
     """How the marginals move along v (B, n), and what is certified, absolutely."""
-    found = _waves(x, counts)
+    found = _waves(x, counts, start)
     sums = x.new_zeros(len(x), found.programs, FREQUENCIES, 2)
     kernels.products[(len(x) * found.programs,)](
         x, v, found.info, found.wave, sums, x.shape[1], found.programs,
@@ -91,13 +91,14 @@ def covariances(x: Tensor, counts: Counts, v: Tensor) -> Solved:
     return Solved(found.log_z, values, x.new_empty(len(x), 0), _bound(found, found.total[:, None]))
 
 
-def tilts(x: Tensor, counts: Counts) -> Tensor:
+def tilts(x: Tensor, counts: Counts, start: Tensor | None = None) -> Tensor:
     """Tilts (B,) under which the variables count about as many as the posterior."""
     batch, n = x.shape
-    s = x.new_empty(batch)
-    kernels.start[(batch,)](
-        x, counts.low, counts.high, s, n, max(1, n // _SAMPLE), SAMPLE=_SAMPLE, num_warps=16
-    )
+    s = x.new_empty(batch) if start is None else start
+    if start is None:
+        kernels.start[(batch,)](
+            x, counts.low, counts.high, s, n, max(1, n // _SAMPLE), SAMPLE=_SAMPLE, num_warps=16
+        )
     if counts.table is None:
         part = _moments(x, s)
         kernels.settle[(batch,)](part, s, counts.low, counts.high, part.shape[1], BLOCK=1024, num_warps=4)
@@ -107,10 +108,10 @@ def tilts(x: Tensor, counts: Counts) -> Tensor:
     return s
 
 
-def _waves(x: Tensor, counts: Counts) -> _Waves:
+def _waves(x: Tensor, counts: Counts, start: Tensor | None) -> _Waves:
     batch, n = x.shape
     info, wave = x.new_empty(batch, INFO), x.new_empty(batch, PLANES, FREQUENCIES)
-    s = tilts(x, counts)
+    s = tilts(x, counts, start)
     part = _moments(x, s)
     table, held = (x, False) if counts.table is None else (counts.table, True)
     stretches = -(-(n + 1) // _STRETCH)
