@@ -23,6 +23,7 @@ def tasks() -> dict[str, Callable[[], Any]]:
     import numpy as np
 
     import tallytree as tt
+    from tallytree import config
 
     rng = np.random.default_rng(0)
     small, table = rng.normal(size=100), rng.normal(size=101)
@@ -32,9 +33,20 @@ def tasks() -> dict[str, Callable[[], Any]]:
     tree = tt.CountTree.balanced(4096)
     packed = rng.normal(size=sum(len(g) + 1 for g in tree.groups))
     path = tt.Forest([(i, i + 1) for i in range(1999)], coupling=0.3)
+    direction, array_direction = rng.normal(size=4096), rng.normal(size=100)
     nested = [tt.Group(range(25 * i, 25 * i + 25), tt.at_least(1)) for i in range(4)] + [
         tt.Group(None, tt.exactly(20))
     ]
+    of_groups = tt.CountModel(small, nested)
+
+    def products(n: int) -> list[Any]:
+        v = direction[:n]
+        return [tt.CountModel(small[:n], table[: n + 1]).hessian_vector_product(v) for _ in range(50)]
+
+    def array_product() -> Any:
+        with config.using(engine="array"):
+            return tt.CountModel(small, nested).hessian_vector_product(array_direction)
+
     return {
         "single D = 100, table": lambda: [tt.CountModel(small, table).marginals for _ in range(50)],
         "single D = 100, exactly": lambda: [
@@ -52,6 +64,16 @@ def tasks() -> dict[str, Callable[[], Any]]:
         "path of 2000 and a count": lambda: (
             tt.CountModel(middle[:2000], tt.exactly(300), edges=path).marginals
         ),
+        "mode of a path of 2000": lambda: tt.CountModel(middle[:2000], tt.exactly(300), edges=path).mode(),
+        "product D = 30": lambda: products(30),
+        "product D = 100": lambda: products(100),
+        "product of 4096": lambda: tt.CountModel(middle, middle_table).hessian_vector_product(direction),
+        "product of 4 x 25, array code": array_product,
+        "covariance row of 4 x 25": lambda: [
+            of_groups.replace(logits=small + 0.0).covariance(rows=[0]) for _ in range(10)
+        ],
+        "entropy of 4096": lambda: tt.CountModel(middle, middle_table).entropy,
+        "sum of 100 events": lambda: [tt.PoissonBinomial(logits=small).pmf(20) for _ in range(50)],
     }
 
 

@@ -403,7 +403,7 @@ def listed(value: Any, count: int | None, wanted: str, hint: str = "") -> list[A
 def spread(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """An array that broadcasts to a shape."""
     try:
-        return np.broadcast_to(array, shape)
+        return array if array.shape == shape else np.broadcast_to(array, shape)
     except ValueError:
         raise ParameterError(
             f"`{name}` must broadcast to shape {shape}; shape {array.shape} arrived."
@@ -419,6 +419,8 @@ def broadcast(
 ) -> tuple[int, ...]:
     """The batch shape of several arrays together, each with a name for the message; without `grow` it must stay."""
     for name, shape in shapes:
+        if shape == batch_shape:
+            continue
         try:
             common = join(batch_shape, shape)
             if not grow and common != batch_shape:

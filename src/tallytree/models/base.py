@@ -132,6 +132,8 @@ class Model(Caching, Value):
 def rows_of(values: Float64, batch_shape: tuple[int, ...], axes: int = 1) -> Float64:
     """(B, ...) from an array whose leading axes broadcast to those of the batch; the last `axes` are its own."""
     own = values.shape[values.ndim - axes :]
+    if values.shape[: values.ndim - axes] == batch_shape:  # the usual case, kept short
+        return values.reshape(math.prod(batch_shape), *own)
     return np.broadcast_to(values, (*batch_shape, *own)).reshape(math.prod(batch_shape), *own)
 
 

@@ -129,7 +129,7 @@ def _assemble(problem: Problem, v: Float64, h: Float64 | None, *, counts: bool) 
     if not finite.all():
         v = np.where(finite, v, 0.0)
     parts = parts_of(problem.tree.components)
-    if directions and not v.any() and (h is None or not h.any()):  # nothing moves
+    if v.size and not v.item(0) and not v.any() and (h is None or not h.any()):  # nothing moves
         return _Batch(nu, tables, v, h, counts).nothing()
     if len(parts) == 1 and parts[0].whole and batch:
         return _solved(parts[0].program, _Batch(nu, tables, np.ascontiguousarray(v), h, counts))

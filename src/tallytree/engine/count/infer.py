@@ -113,6 +113,9 @@ def infer(problem: Problem, method: str = "auto", *, cavities: bool = True) -> A
         return Answer(nothing, lambda: np.zeros(problem.nu.shape), None, nothing)
     if parts.whole:
         return _flat(problem, problem.mixtures.get(0), method, cavities)
+    nested = parts.nested
+    if nested is not None and nested.variables is None and nested.cells is None:
+        return _nested(nested.program, problem, method, cavities)
     return _assemble(problem, method, cavities)
 
 
