@@ -117,11 +117,6 @@ REASONS: tuple[Reason, ...] = (
         verbs=("product", "covariance"),
     ),
     Reason(
-        "the posterior of a sum lies in several places, or where no tilt certifies it: up to thirty pieces, each with "
-        "a search for its tilt and a pass of its own; not mended",
-        kinds=("weighted",),
-    ),
-    Reason(
         "the usual sample takes a fifth of an inference; this one takes all of one and more",
         kinds=NESTED,
         verbs=("sample",),

@@ -346,8 +346,10 @@ def test_sums_of_wild_log_odds_announce_what_takes_quadratic_time(monkeypatch):
     from tallytree.engine import ladder
 
     monkeypatch.setattr(ladder, "_LONG", 0.1)
-    n = 1000
-    logits, weights = 1e6 * np.random.default_rng(n).normal(size=n), 1.0 + 2.0 * (np.arange(n) % 5)
-    model = tt.LinearModel(logits, weights, tt.exactly(1000).log_table(int(weights.sum())), step=1.0)
+    n = 1000  # the undecided half moves in steps of ten, the other half at a price of millions
+    far = np.arange(n) % 2 == 0
+    logits = np.where(far, 1e6, 1.0) * np.random.default_rng(n).normal(size=n)
+    weights = np.where(far, 1.0 + 2.0 * (np.arange(n) % 5), 10.0)
+    model = tt.LinearModel(logits, weights, tt.exactly(2001).log_table(int(weights.sum())), step=1.0)
     with pytest.warns(tt.SlowWarning, match="A weighted sum needs a pass over"):
         assert np.isfinite(model.marginals).all()

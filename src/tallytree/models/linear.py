@@ -17,7 +17,8 @@ from ..checks import configurations
 from ..checks.sums import check_sizes
 from ..engine.count.moments import softplus_sum, weight_of_logits
 from ..engine.pmf.events import Events, Lattice, best_configurations, decimal, log_outcomes, to_lattice
-from ..engine.pmf.sums import Weight, draw, expectation, log_table, weight_of_table
+from ..engine.pmf.sums import Expectation, draw, expectation, log_table
+from ..engine.pmf.weight import Weight, weight_of_table
 from ..errors import InfeasibleError, ParameterError, warn
 from ..memo import cached
 from .base import ArgumentModel, place_in_batch, rows_of
@@ -365,16 +366,14 @@ class LinearModel(ArgumentModel):
         0.6931
         """
         score = np.where(np.isfinite(self._nu), self._nu, 0.0) * expit(self._odds)
-        law, log_f = self._law, self._log_f
-        inside = law > -math.inf
-        table = np.where(inside, np.exp(law) * np.where(inside, log_f, 0.0), 0.0).sum(-1)
+        table = self._posterior.log_f
         return frozen((self._constant + self._log_mean - score.sum(-1) - table).reshape(self.batch_shape))[()]
 
     @cached
     def _odds(self) -> Float64:
         """(B, D)."""
+        log_p = self._posterior.log_outcomes
         self._log_mean  # noqa: B018 - raises for an impossible model
-        log_p = expectation(self._events, self._weight, outcomes=True).log_outcomes
         with np.errstate(invalid="ignore"):
             odds = log_p[..., 1] - log_p[..., 0]
         return np.where(np.isinf(self._nu) | (self._units == 0), self._nu, odds)
@@ -571,9 +570,14 @@ class LinearModel(ArgumentModel):
         return log_table(self._events)
 
     @cached
+    def _posterior(self) -> Expectation:
+        return expectation(self._events, self._weight, outcomes=True)
+
+    @cached
     def _log_mean(self) -> Float64:
         """Log E[f], (B,)."""
-        found = expectation(self._events, self._weight, outcomes=False).log_mean
+        known = vars(self).get("_posterior")
+        found = (known or expectation(self._events, self._weight, outcomes=False)).log_mean
         dead = np.flatnonzero(np.isneginf(found))
         if len(dead):
             raise InfeasibleError(

@@ -35,7 +35,8 @@ from tallytree.engine.pmf.events import (
     without_masks,
 )  # fmt: skip
 from tallytree.engine.pmf.log_pmf import MOST, SHORTEST, direct_log_pmf, log_pmf, log_probabilities
-from tallytree.engine.pmf.sums import SumLaw, Weight, expectation, log_table
+from tallytree.engine.pmf.sums import SumLaw, expectation, log_table
+from tallytree.engine.pmf.weight import Weight
 from tallytree.errors import ParameterError
 from tallytree.memo import cached
 from tallytree.models.conditional_sum import ConditionalPoissonBinomial, event_bounds

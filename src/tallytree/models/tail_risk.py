@@ -14,7 +14,7 @@ from ..checks.sums import real_array
 from ..engine.law import LOG_HALF, log_sides
 from ..engine.log_sums import log_sum
 from ..engine.pmf.events import floor_to_grid, rounded_outwards
-from ..engine.pmf.sums import Weight
+from ..engine.pmf.weight import Weight
 from ..errors import ParameterError
 from ..memo import cached
 from .frozen_distribution import FrozenDistribution, LawOf

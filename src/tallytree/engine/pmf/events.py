@@ -211,8 +211,8 @@ def rounded_outwards(x: float, shift: Fraction, up: bool, step: float | None) ->
     return math.nextafter(found, math.inf if up else -math.inf) if inside else found
 
 
-def tilt_to(events: Events, wanted: Float64, *, near: float = 0.1) -> Float64:
-    """Tilts (B,) under which the sums have means within `near` standard deviations of `wanted` (B,).
+def tilt_to(events: Events, wanted: Float64, *, near: float = 0.1, start: Float64 | float = 0.0) -> Float64:
+    """Tilts (B,) under which the sums have means within `near` standard deviations of `wanted` (B,), from `start` on.
 
     They are looked for in units in which the largest value is 1.
     """
@@ -222,8 +222,8 @@ def tilt_to(events: Events, wanted: Float64, *, near: float = 0.1) -> Float64:
         mean, variance = events.tilted(s / span)[0].moments()
         return mean / span, variance / span**2
 
-    start = np.zeros(len(wanted))
-    return tilt_towards(moments, lambda *_: wanted / span, start, near=near, slack=0.0, steps=_STEPS) / span
+    first = np.zeros(len(wanted)) + start * span
+    return tilt_towards(moments, lambda *_: wanted / span, first, near=near, slack=0.0, steps=_STEPS) / span
 
 
 def tilt_of_rare(events: Events, low: Ints, high: Ints) -> Float64:

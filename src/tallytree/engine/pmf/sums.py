@@ -8,8 +8,9 @@ certificate holds. With u the law of the tilted sum and ``d(k) = f(k) exp(-s k)`
 
 where e_1 and e_max bound the errors of u in the sum and in one cell. The message to an outcome is certified in the same
 way, relative to itself. What fails is asked in another way: a function of the sum is cut into
-pieces, whose expectations add up without cancellation, each under a tilt of its own; an outcome is conditioned on; and
-at last comes the exact tree. Certified is a relative error of 1e-10.
+pieces, whose expectations add up without cancellation, each under a tilt of its own; an outcome is conditioned on; what
+a tilt leaves undecided is added alone (`undecided.py`); and at last comes the exact tree. Where a table has to be cut
+is known before any pass, from Chernoff's rate of the sum. Certified is a relative error of 1e-10.
 
 Laws, tails, quantiles and contributions of rare events, 1e-3 to 1e-16 of them expected, cost what others cost. What
 still takes the exact tree are tails far below the smallest float64 where about 1e-16 events are expected, and
@@ -27,6 +28,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.interpolate import CubicHermiteSpline
 
 from ...arrays import Bools, Float64, Ints
 from ..ladder import SUMMED, announce
@@ -35,6 +37,8 @@ from ..log_sums import anchor, log_sum
 from ..thresholds import SHORT_PASS
 from .events import Events, tilt_of_rare, tilt_to
 from .tree import LOGS, PLAIN, WINDOWS, SumTree
+from .undecided import Undecided, undecided
+from .weight import Weight, mean_under
 
 SHORT = 1024  # cells up to which the exact tree is quick enough for everything
 FEW = 4096  # configurations that are listed one by one
@@ -45,55 +49,20 @@ _PIECES = 24  # of a function, before the exact tree is cheaper
 _SINGLE = 64  # outcomes that are conditioned on, one by one
 _LISTED = 1 << 36  # events times cells up to which possible sums are listed: a second
 _ROOM = 1 << 21  # cells of the rows that go into one tree
-_NOISY = 1e-9  # share of E[f] that may be rounding where a tree is drawn from
+_STEEP = 8.0  # nats by which a table may rise from the likeliest cell of a piece, beyond its tilt
+_DEEP = 40.0  # nats below its likeliest cell from which on cells of a piece that fails become others
 _RARE = 0.5  # events that leave their likeliest outcomes: fewer have a tilt of their own
 
 
-class Weight(NamedTuple):
-    """A function f of the sum: `table` (B, most + 1) of logarithms or 1, in ``low .. high`` (B,); `edge` at `low`."""
-
-    low: Ints
-    high: Ints
-    edge: Float64 | None = None
-    table: Float64 | None = None
-
-    def take(self, rows: Any) -> Weight:
-        return Weight(*(None if x is None else x[rows] for x in self))  # type: ignore[arg-type]
-
-    def between(self, low: Ints, high: Ints) -> Weight:
-        edge = self.edge
-        if edge is not None:
-            edge = np.where(low <= self.low, edge, 0.0)
-        return Weight(np.maximum(low, self.low), np.minimum(high, self.high), edge, self.table)
-
-    def at(self, start: Ints, length: int) -> Float64:
-        """Log f (B, length) at the cells from `start` (B,) on."""
-        cells = start[:, None] + np.arange(length)
-        inside = (cells >= self.low[:, None]) & (cells <= self.high[:, None])
-        if self.table is None:
-            out = np.where(inside, 0.0, -math.inf)
-        else:
-            last = self.table.shape[1] - 1
-            inside &= (cells >= 0) & (cells <= last)
-            out = np.where(inside, np.take_along_axis(self.table, np.clip(cells, 0, last), axis=1), -math.inf)
-        if self.edge is not None:
-            out = np.where(cells == self.low[:, None], out + self.edge[:, None], out)
-        return out
-
-
-def weight_of_table(log_f: Float64) -> Weight:
-    """The function with logarithms (B, most + 1)."""
-    possible = log_f > -math.inf
-    first = possible.argmax(axis=1)
-    last = log_f.shape[1] - 1 - possible[:, ::-1].argmax(axis=1)
-    return Weight(first, np.where(possible.any(axis=1), last, -1), None, log_f)
-
-
 class Expectation(NamedTuple):
-    """Log E[f] (B,), and the log-probabilities (B, n, O) of all outcomes given f, empty if not asked for."""
+    """Log E[f] (B,), the log-probabilities (B, n, O) of all outcomes given f, and the mean (B,) of log f then.
+
+    Without outcomes only the first is of meaning.
+    """
 
     log_mean: Float64
     log_outcomes: Float64 = np.zeros(0)
+    log_f: Float64 = np.zeros(0)
 
 
 def expectation(events: Events, f: Weight, *, outcomes: bool) -> Expectation:
@@ -106,12 +75,12 @@ def expectation(events: Events, f: Weight, *, outcomes: bool) -> Expectation:
     """
     batch, n, width = events.log_p.shape
     log_mean = np.full(batch, -math.inf)
-    found = np.full((batch, n, width) if outcomes else 0, -math.inf)
+    found, log_f = np.full((batch, n, width) if outcomes else 0, -math.inf), np.zeros(batch)
 
     def put(rows: Any, answer: Expectation) -> None:
         log_mean[rows] = answer.log_mean
         if outcomes:
-            found[rows] = answer.log_outcomes
+            found[rows], log_f[rows] = answer.log_outcomes, answer.log_f
 
     if n and width**n <= FEW and events.most > SHORT:
         put(slice(None), _listed(events, f, outcomes))
@@ -121,12 +90,15 @@ def expectation(events: Events, f: Weight, *, outcomes: bool) -> Expectation:
         room = max(1, _ROOM // (events.most + 2 * n))
         for start in range(0, batch, room):
             rows = np.arange(start, min(batch, start + room))
-            answer, _, bound = _on_windows(events.take(rows), f.take(rows), outcomes)
-            put(rows, answer)
-            for row in rows[~(bound <= CERTIFIED)].tolist():
+            failed = rows
+            if batch > 1 or f.table is None:
+                answer, _, bound, _ = _on_windows(events.take(rows), f.take(rows), outcomes)
+                put(rows, answer)
+                failed = rows[~(bound <= CERTIFIED)]
+            for row in failed.tolist():
                 one = np.array([row])
                 put(one, _in_pieces(events.take(one), f.take(one), outcomes))
-    return Expectation(log_mean, found)
+    return Expectation(log_mean, found, log_f)
 
 
 def _exact(events: Events, f: Weight, outcomes: bool) -> Expectation:
@@ -135,9 +107,10 @@ def _exact(events: Events, f: Weight, outcomes: bool) -> Expectation:
     log_f = f.at(np.zeros(len(log_p), np.int64), events.most + 1)
     scale = anchor(log_f)
     if not len(events.values):
-        return Expectation(log_f[:, 0], log_p)
+        return Expectation(log_f[:, 0], log_p, log_f[:, 0])
     least = np.where(log_f > -math.inf, log_f - scale, 0.0).min(axis=1, initial=0.0)
     log_mean, found = np.full(len(log_p), -math.inf), np.full(log_p.shape, -math.inf)
+    mean_log_f = np.zeros(len(log_p))
     plain = _in_range(events, least)
     if events.most > SHORT_PASS:
         cells = [reachable(events.take([row])).sum() for row in np.flatnonzero(~plain)]
@@ -151,7 +124,9 @@ def _exact(events: Events, f: Weight, outcomes: bool) -> Expectation:
             if outcomes:
                 given, _ = tree.outcome_messages(some if with_logs else np.exp(some))
                 found[part] = _normalised(log_p[part] + (given if with_logs else np.log(given)))
-    return Expectation(log_mean, found)
+                joint = (law if with_logs else np.log(law)) + some
+                mean_log_f[part] = mean_under(np.exp(joint - anchor(joint)), log_f[part])
+    return Expectation(log_mean, found, mean_log_f)
 
 
 def _in_range(events: Events, least: Float64 | float = 0.0) -> Bools:
@@ -187,7 +162,9 @@ def _listed(events: Events, f: Weight, outcomes: bool) -> Expectation:
         for i in range(len(events.values))
         for o in range(width)
     ]
-    return Expectation(log_mean, _normalised(np.stack(joint, axis=1).reshape(events.log_p.shape)))
+    found = _normalised(np.stack(joint, axis=1).reshape(events.log_p.shape))
+    share = np.exp(log_p + log_f - anchor(log_p + log_f))
+    return Expectation(log_mean, found, mean_under(share, log_f))
 
 
 def configurations(events: Events) -> tuple[Ints, Ints, Float64]:
@@ -201,31 +178,37 @@ def configurations(events: Events) -> tuple[Ints, Ints, Float64]:
 # -- on windows ----------------------------------------------------------------------------------------------------
 
 
-def _on_windows(events: Events, f: Weight, outcomes: bool) -> tuple[Expectation, Float64, Float64]:
-    """Answers under one tilt per row, upper bounds of log E[f], and bounds of the relative errors."""
+def _on_windows(
+    events: Events, f: Weight, outcomes: bool, s: Float64 | None = None
+) -> tuple[Expectation, Float64, Float64, Float64]:
+    """Answers under one tilt per row, upper bounds of log E[f], bounds of the relative errors, and the tilts.
+
+    Tables are looked for from the tilts `s` on, if there are some.
+    """
     kept = events.within(f.low, f.high)
-    central, _ = kept.tilted(np.zeros(len(f.low)))
-    mean, variance = central.moments()
-    wanted = np.clip(mean, f.low, f.high) if f.table is None else _likely_sum(kept, f, mean)
-    s = np.where(np.abs(wanted - mean) <= 0.1 * np.sqrt(variance), 0.0, tilt_to(kept, wanted))
-    if f.table is None:
-        few = np.flatnonzero(central.departures() < _RARE)
-        s[few] = tilt_of_rare(kept.take(few), f.low[few], f.high[few])
+    if s is None:
+        central, _ = kept.tilted(np.zeros(len(f.low)))
+        mean, variance = central.moments()
+        wanted = np.clip(mean, f.low, f.high) if f.table is None else _Scores.of(kept, f).guess.argmax(axis=1)
+        s = np.where(np.abs(wanted - mean) <= 0.1 * np.sqrt(variance), 0.0, tilt_to(kept, wanted))
+        if f.table is None:
+            few = np.flatnonzero(central.departures() < _RARE)
+            s[few] = tilt_of_rare(kept.take(few), f.low[few], f.high[few])
     for attempt in range(3):
         tilted, log_scale = kept.tilted(s)
-        last = f.table is None or attempt == 2
-        tree = SumTree(tilted, WINDOWS, keep=outcomes and last)
+        tree = SumTree(tilted, WINDOWS, keep=outcomes)
         law, cells = tree.root.law[:, 0], tree.root.start + np.arange(tree.root.length)
         log_d, top, d = _tilted_weight(tree, f, s)
         z = (law * d).sum(axis=1)
-        if last:
+        if f.table is None or attempt == 2:
             break
         mean, variance = tilted.moments()
         with np.errstate(invalid="ignore", divide="ignore"):
             middle = (law * d * cells).sum(axis=1) / z
-        s = np.where(
-            np.isfinite(middle), tilt_to(kept, np.where(np.isfinite(middle), middle, mean), near=0.05), s
-        )
+        middle = np.where(np.isfinite(middle), middle, mean)
+        if (np.abs(middle - mean) <= 0.5 * np.sqrt(variance)).all():
+            break
+        s = tilt_to(kept, middle, near=0.05, start=s)
     error = _error(tree, f, s, top, d)
     scale = log_scale + top[:, 0]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -234,7 +217,7 @@ def _on_windows(events: Events, f: Weight, outcomes: bool) -> tuple[Expectation,
     empty = (f.low > f.high) | ~(log_d > -math.inf).any(axis=1)
     bound = np.where(empty & (f.table is None), 0.0, bound)
     if not outcomes:
-        return Expectation(log_mean), most, bound
+        return Expectation(log_mean), most, bound, s
     message, noise = tree.outcome_messages(d)
     noise = noise + error[:, None] * (f.table is not None) + tree.lost
     message, noise = _with_rest(tilted, message, noise, z, error)
@@ -249,7 +232,8 @@ def _on_windows(events: Events, f: Weight, outcomes: bool) -> tuple[Expectation,
             joint[row, i, o] = events.log_p[row, i, o] - log_mean[row] + _given_outcome(events, f, row, i, o)
             off[row, i, o] = 0.0
     bound = np.maximum(bound, np.where(np.isnan(off), math.inf, off).max(axis=(1, 2), initial=0.0))
-    return Expectation(log_mean, _normalised(joint)), most, bound
+    mean_log_f = mean_under(law * d, log_d + s[:, None] * cells)
+    return Expectation(log_mean, _normalised(joint), mean_log_f), most, bound, s
 
 
 def _with_rest(
@@ -281,28 +265,80 @@ def _given_outcome(events: Events, f: Weight, row: int, i: int, o: int) -> float
     log_p[0, i] = -math.inf
     log_p[0, i, o] = 0.0
     one = Events(log_p, events.values)
-    found, _, bound = _on_windows(one, f.take([row]), False)
+    found, _, bound, _ = _on_windows(one, f.take([row]), False)
     if not bound[0] <= CERTIFIED:
         found = _in_pieces(one, f.take([row]), False)
     return float(found.log_mean[0])
 
 
-def _likely_sum(events: Events, f: Weight, mean: Float64) -> Float64:
-    """About where ``f(k) P(X = k)`` is largest, by the Chernoff rate of the sum on a grid of tilts."""
-    assert f.table is not None
-    span = max(float(events.values.max(initial=1)), 1.0)
-    tilts = np.concatenate([[0.0], *([x, -x] for x in 3.0 ** np.arange(-7, 8) * 3.0 / span)])
-    order = np.argsort(tilts)
-    known = []
-    for s in tilts[order]:
-        tilted, log_scale = events.tilted(np.full(len(mean), s))
-        at = tilted.moments()[0]
-        known.append((at, s * at - log_scale))
-    points, rates = np.stack([k[0] for k in known], 1), np.stack([k[1] for k in known], 1)
-    cells = np.arange(f.table.shape[1])
-    log_f = f.at(np.zeros(len(mean), np.int64), len(cells))
-    scores = [row - np.interp(cells, *rate) for row, rate in zip(log_f, zip(points, rates))]
-    return np.array([float(np.argmax(score)) for score in scores])
+class _Scores(NamedTuple):
+    """Estimates and upper bounds of ``log f(k) P(X = k)`` (B, most + 1), from Chernoff's rate on a grid of tilts."""
+
+    guess: Float64
+    bound: Float64
+    tilts: Float64  # those of the grid, and their place (B, most + 1) that bounds a cell
+    best: Ints
+
+    @classmethod
+    def of(cls, events: Events, f: Weight) -> _Scores:
+        """Between the tilts of the grid the rate is at least that of both tangents, and at most the chord."""
+        log_p = events.log_p
+        batch, span = len(log_p), max(float(events.values.max(initial=1)), 1.0)
+        farthest = np.where(log_p > -math.inf, -log_p, 1.0).max(initial=1.0)
+        up = 3.0 ** np.arange(-7, max(8, math.ceil(math.log(farthest, 3.0)))) * 3.0 / span
+        known, tilts = [], np.concatenate([-up[::-1], [0.0], up])
+        for s in tilts:
+            tilted, log_scale = events.tilted(np.full(batch, s))
+            at = tilted.moments()[0]
+            known.append((at, s * at - log_scale))
+        points, rates = np.stack([k[0] for k in known], 1), np.stack([k[1] for k in known], 1)
+        cells = np.arange(events.most + 1)
+        log_f = f.at(np.zeros(batch, np.int64), len(cells))
+        guess, bound, best = np.array(log_f), np.array(log_f), np.zeros(log_f.shape, np.int64)
+        for row, (at, rate) in enumerate(zip(points, rates)):
+            new = np.append(True, np.diff(np.maximum.accumulate(at)) > 1e-9)
+            chord, curve = np.interp(cells, at, rate), CubicHermiteSpline(at[new], rate[new], tilts[new])
+            inside = (cells > at[0]) & (cells < at[-1])
+            guess[row] -= np.where(inside, np.minimum(curve(np.clip(cells, at[0], at[-1])), chord), chord)
+            nearest = np.searchsorted(at, cells)
+            for side in (np.maximum(nearest - 1, 0), np.minimum(nearest, len(tilts) - 1)):
+                tangent = rate[side] + tilts[side] * (cells - at[side])
+                better = log_f[row] - tangent < bound[row]
+                bound[row] = np.where(better, log_f[row] - tangent, bound[row])
+                best[row] = np.where(better, side, best[row])
+        return cls(np.minimum(guess, bound), bound, tilts, best)
+
+    def most(self, first: int, last: int) -> float:
+        """An upper bound of the logarithm of what a range of cells of one row adds to E[f]."""
+        return float(log_sum(self.bound[0, first : last + 1]))
+
+    def with_outcomes(self, events: Events, parts: list[tuple[float, int, int]]) -> Float64:
+        """Upper bounds (1, n, O) of the logs of what ranges of cells of one row add to E[f and an outcome]."""
+        cells = np.concatenate([np.arange(first, last + 1) for _, first, last in parts])
+        out = np.full(events.log_p.shape, -math.inf)
+        for t in np.unique(self.best[0, cells]).tolist():
+            tilted, _ = events.tilted(self.tilts[[t]])
+            out = np.logaddexp(out, tilted.log_p + log_sum(self.bound[0, cells[self.best[0, cells] == t]]))
+        return np.asarray(out)
+
+    def heart(self, first: int, last: int, depth: float = math.inf) -> tuple[int, int]:
+        """The cells of a range of one row from the first to the last whose guess is not `depth` below the highest."""
+        guess = self.guess[0, first : last + 1]
+        kept = np.flatnonzero(guess > max(guess.max(initial=-math.inf) - depth, -math.inf))
+        return (first + int(kept[0]), first + int(kept[-1])) if len(kept) else (first, first - 1)
+
+    def around(self, events: Events, f: Weight, first: int, last: int) -> tuple[Float64, int, int]:
+        """A tilt for the likeliest cell of a range of one row, and the cells around that it serves.
+
+        Beyond them ``f(k) exp(-s k)`` is so large that their product with the tilted law would be most of the error.
+        """
+        cell = first + int(self.guess[0, first : last + 1].argmax())
+        kept = events.within(np.array([first]), np.array([last]))
+        s = tilt_to(kept, np.array([float(cell)]))
+        log_d = f.at(np.array([first]), last - first + 1)[0] - s * np.arange(first, last + 1)
+        over = np.flatnonzero(log_d > log_d[cell - first] + _STEEP) + first
+        at = int(np.searchsorted(over, cell))
+        return s, int(over[at - 1]) + 1 if at else first, int(over[at]) - 1 if at < len(over) else last
 
 
 def _tilted_weight(tree: SumTree, f: Weight, s: Float64) -> tuple[Float64, Float64, Float64]:
@@ -335,43 +371,103 @@ def _outside(tree: SumTree, f: Weight, s: Float64, top: Float64) -> Float64:
         return np.asarray(np.where(beyond, np.exp(np.minimum(chance, 0.0) + log_d), 0.0).sum(axis=1))
 
 
-def _in_pieces(events: Events, f: Weight, outcomes: bool) -> Expectation:
-    """One row whose function of the sum is cut into pieces until every one is certified; at last the exact tree."""
+class _Piece(NamedTuple):
+    """A part of f with its answer under a tilt, by the tree of all events or of those left undecided."""
+
+    f: Weight
+    s: Float64
+    answer: Expectation
+    core: Undecided | None
+
+    @classmethod
+    def of(cls, events: Events, f: Weight, outcomes: bool, s: Float64 | None) -> tuple[_Piece | None, float]:
+        """The piece where its answer is certified, and an upper bound of log E[f]."""
+        kept = events.within(f.low, f.high)
+        if s is None:
+            s = tilt_to(kept, np.clip(kept.tilted(np.zeros(1))[0].moments()[0], f.low, f.high))
+        core = undecided(kept, f, s, outcomes)
+        if core is not None:
+            answer = Expectation(core.log_mean, core.log_outcomes, core.log_f)
+            return cls(f, s, answer, core), float(core.log_mean[0])
+        answer, most, bound, s = _on_windows(events, f, outcomes, s if f.table is not None else None)
+        return (cls(f, s, answer, None) if bound[0] <= CERTIFIED else None), float(most[0])
+
+    def draw(self, events: Events, count: int, rng: np.random.Generator) -> Ints:
+        """Outcomes (count, n) given this part of f."""
+        if self.core is not None:
+            return self.core.draw(count, rng)
+        kept = events.within(self.f.low, self.f.high)
+        return _draw_in(SumTree(kept.tilted(self.s)[0], WINDOWS), self.f, self.s, count, rng)
+
+
+def _pieces(events: Events, f: Weight, outcomes: bool) -> list[_Piece] | None:
+    """Parts of one row's f that are certified, the likeliest first; None where the exact tree is cheaper.
+
+    A table is cut where no tilt can serve both sides, at once; what fails is cut into halves. What is left out adds
+    less than exp(-30) to E[f], and less than 1e-10 to every joint probability with an outcome.
+    """
     low, high = (int(x[0]) for x in events.extremes())
     mean = float(events.moments()[0][0])
-    todo = [(max(low, int(f.low[0])), min(high, int(f.high[0])))]
-    done: list[Expectation] = []
-    best, dropped, tried = -math.inf, -math.inf, 0
-    while todo and tried <= _PIECES:
-        first, last = todo.pop()
-        if first > last:
-            continue
-        tried += 1
-        piece = f.between(np.array([first]), np.array([last]))
-        answer, most, bound = _on_windows(events, piece, outcomes)
-        if bound[0] <= CERTIFIED:
-            done.append(answer)
-            best = float(np.logaddexp(best, answer.log_mean[0]))
-        elif most[0] < best - 30.0:
-            dropped = float(np.logaddexp(dropped, most[0]))
+    low, high = max(low, int(f.low[0])), min(high, int(f.high[0]))
+    scores = None if f.table is None or low > high else _Scores.of(events, f)
+    possible = events.within(f.low, f.high).log_p > -math.inf
+    done: list[_Piece] = []
+    todo: list[tuple[float, int, int]] = []
+    best, joint = -math.inf, np.full(events.log_p.shape, -math.inf)
+
+    def add(first: int, last: int, most: float = math.inf) -> None:
+        if scores is not None:
+            first, last = scores.heart(first, last)
+            most = min(most, scores.most(first, last))
+        if first <= last:
+            todo.append((most, first, last))
+
+    add(low, high)
+    for _ in range(_PIECES):
+        todo.sort(key=lambda part: (part[0], -max(part[1] - mean, mean - part[2], 0.0)))
+        left = float(np.logaddexp.reduce([part[0] for part in todo])) if todo else -math.inf
+        if left == -math.inf or (left <= best - 30.0 and not outcomes):
+            return done
+        if left <= best - 30.0:
+            others = np.array(left) if scores is None else scores.with_outcomes(events, todo)
+            if (np.minimum(others, left) <= joint + math.log(0.1 * CERTIFIED))[possible].all():
+                return done
+        most, first, last = todo.pop()
+        s, start, stop = (None, first, last) if scores is None else scores.around(events, f, first, last)
+        add(first, start - 1)
+        add(stop + 1, last)
+        part = f.between(np.array([start]), np.array([stop]))
+        piece, found = _Piece.of(events, part, outcomes, s)
+        if piece is not None:
+            done.append(piece)
+            best = float(np.logaddexp(best, piece.answer.log_mean[0]))
+            if outcomes:
+                joint = np.logaddexp(joint, piece.answer.log_outcomes + piece.answer.log_mean[0])
+        elif start == stop:
+            return None
         else:
-            if first == last:
-                return _exact(events, f, outcomes)
-            middle = (first + last) // 2
-            near = [(first, middle), (middle + 1, last)]
-            todo.extend(near if mean > middle else near[::-1])  # the likelier half is next
-    if todo or not done:
+            low, high = (start, stop) if scores is None else scores.heart(start, stop, _DEEP)
+            if (low, high) == (start, stop):
+                high = (start + stop) // 2
+            for a, b in ((start, low - 1), (low, high), (high + 1, stop)):
+                add(a, b, min(most, found))
+    return None
+
+
+def _in_pieces(events: Events, f: Weight, outcomes: bool) -> Expectation:
+    """One row by certified pieces, or by the exact tree."""
+    done = _pieces(events, f, outcomes)
+    if done is None:
         return _exact(events, f, outcomes)
-    log_mean = log_sum(np.stack([a.log_mean for a in done]), axis=0)
+    log_mean = log_sum(np.array([[piece.answer.log_mean[0] for piece in done]]))
     if not outcomes:
         return Expectation(log_mean)
-    parts = [a.log_outcomes + a.log_mean[:, None, None] for a in done]
-    joint = reduce(np.logaddexp, parts)
-    if (
-        joint[events.log_p > -math.inf] + math.log(CERTIFIED) < dropped
-    ).any():  # rare outcomes may live in what was dropped
-        return _exact(events, f, outcomes)
-    return Expectation(log_mean, _normalised(joint))
+    joint, log_f = np.full(events.log_p.shape, -math.inf), np.zeros(1)
+    for _, _, answer, _ in done:
+        log_share = answer.log_mean - log_mean
+        joint = np.logaddexp(joint, answer.log_outcomes + log_share)
+        log_f = log_f + np.exp(log_share) * answer.log_f
+    return Expectation(log_mean, _normalised(joint), log_f)
 
 
 # -- the law -------------------------------------------------------------------------------------------------------
@@ -627,24 +723,14 @@ def _draw_row(events: Events, f: Weight, count: int, rng: np.random.Generator) -
         chosen, sums, log_p = configurations(events)
         log_f = np.concatenate([f.at(np.array([k]), 1)[0] for k in sums.tolist()])
         return np.asarray(chosen[indices_of(log_p[0] + log_f, rng.random(count))])
-    posterior = expectation(events, f, outcomes=True).log_outcomes
-    s = tilt_to(kept, (np.exp(posterior) * events.values).sum(axis=(1, 2)))
-    tree = SumTree(kept.tilted(s)[0], WINDOWS)
-    _, top, d = _tilted_weight(tree, f, s)
-    if (_error(tree, f, s, top, d) <= _NOISY * (tree.root.law[:, 0] * d).sum(axis=1)).all():
-        return _draw_in(tree, f, s, count, rng)
-    low, high = (int(x[0]) for x in kept.extremes())
-    low, high = max(low, int(f.low[0])), min(high, int(f.high[0]))
-    if low >= high:
+    done = _pieces(events, f, False)
+    if done is None:
         return _draw_in(SumTree(kept, LOGS), f, np.zeros(1), count, rng)
-    middle = (low + high) // 2
-    halves = [f.between(np.array([a]), np.array([b])) for a, b in ((low, middle), (middle + 1, high))]
-    logs = [expectation(events, half, outcomes=False).log_mean for half in halves]
-    which = indices_of(np.concatenate(logs), rng.random(count))
+    which = indices_of(np.array([piece.answer.log_mean[0] for piece in done]), rng.random(count))
     out = np.empty((count, len(events.values)), np.int64)
-    for k, half in enumerate(halves):
+    for k, piece in enumerate(done):
         if (which == k).any():
-            out[which == k] = _draw_row(events, half, int((which == k).sum()), rng)
+            out[which == k] = piece.draw(events, int((which == k).sum()), rng)
     return out
 
 
