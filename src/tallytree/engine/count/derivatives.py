@@ -26,7 +26,7 @@ from ...structure.nested.tree import TreeProgram
 from .. import native, thresholds
 from ..answer import Answer, Derivatives, posterior
 from ..forest.tangent import Direction, log_derivatives, sums_over_sets, weighed
-from ..ladder import TANGENT, climb
+from ..ladder import TANGENT, TOLERANCE, climb
 from ..problem import Models, Problem, Rows, without_edges
 from . import infer, retilt, star
 from .characteristic import flat_tangent
@@ -412,12 +412,14 @@ def _array_nested(program: TreeProgram, batch: _Batch) -> _Part:
     models, total = len(nu), tables.shape[1]
     rows = np.broadcast_to(tables, (models, total))
     problem = without_edges(program, nu, rows)
-    odds = _odds(program, nu, tables)
+    probs, known = np.zeros((0, total)), None
+    if counts:
+        known = infer.program_beliefs(program, nu, tables)
+        probs = _normalised(np.asarray(known.log_beliefs), program)
+    certain = known is not None and np.all(known.bound <= TOLERANCE)
+    odds = posterior(nu, known.messages) if known is not None and certain else _odds(program, nu, tables)
     on, off = expit(odds), expit(-odds)
     moved = np.zeros((len(v) if counts else 0, models, total))
-    probs = np.zeros((0, total))
-    if counts:
-        probs = _normalised(infer.program_log_beliefs(program, nu, tables), program)
     marginals, edge = np.empty(v.shape), np.zeros((models, 0, 2, 2))
     for r in range(len(v)):
         pushed = np.zeros((models, total)) if h is None else np.where(rows == -math.inf, 0.0, h[r])
