@@ -19,7 +19,7 @@ _TILTS = 32  # inside the range of the log-odds
 _BEYOND = (2.0, 8.0, 32.0)  # nats outside of it: there all variables are nearly on, or off
 _MARGIN = 50.0  # nats below the likely counts, from which on counts are left out
 _ROUNDING = 1e-12  # of exponents
-_AT_ONCE = 1 << 26  # exponentials at once
+_AT_ONCE = 1 << 25  # numbers at once
 
 
 class Near(NamedTuple):
@@ -31,7 +31,13 @@ class Near(NamedTuple):
 
 
 def nearest(x: Tensor, tables: Tensor) -> Near:
-    """Of log-odds (B, n) and tables (B, n + 1)."""
+    """Of log-odds (B, n) and tables (B, n + 1), as many rows at a time as leave room for others."""
+    rows = max(1, _AT_ONCE // x.shape[-1])
+    parts = [_nearest(*part) for part in zip(x.split(rows), tables.split(rows))]
+    return Near(*(torch.cat(part) for part in zip(*parts)))
+
+
+def _nearest(x: Tensor, tables: Tensor) -> Near:
     forced = torch.isposinf(x).sum(-1, keepdim=True)
     s = _tilts(x, forced)
     norm, mean = _moments(x, s)
