@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from ...arrays import Float64, Ints
 from ...memo import once
-from ...structure.nested.blocks import BlockForest, cut
+from ...structure.nested.blocks import BlockForest, cut, one_block
 from ...structure.nested.count_tree import CountTree
 from .convolve import convolve_batch, convolve_rows, correlate_batch, correlate_rows
 
@@ -112,11 +112,16 @@ def plan_of(tree: CountTree) -> Plan:
 
 
 def _build(tree: CountTree) -> Plan:
-    program = tree.program
-    forest = cut(program, program.roots, free=True, largest=program.n_leaves)
+    n_sets = tree.family.n_sets
+    if tree.components.whole:
+        forest = one_block(
+            tree.n_variables
+        )  # the binary forest would take several times the memory of the model
+    else:
+        forest = cut(tree.program, tree.program.roots, free=True, largest=tree.n_variables)
     size = forest.size
     offset = np.concatenate([[0], np.cumsum(size + 1)]).astype(np.int64)
-    maker = _Cells(forest, offset, program.table_total)
+    maker = _Cells(forest, offset, int(tree.family.set_offset[-1]))
     blocks = []
     for nodes in _by_size(np.arange(forest.n_blocks), size):
         n_loose = int(size[nodes[0]])
@@ -125,7 +130,7 @@ def _build(tree: CountTree) -> Plan:
             Blocks(nodes, members, maker.message(nodes, n_loose + 1), maker.table(nodes, n_loose + 1))
         )
     roots = [Roots(r, maker.message(r, int(size[r[0]]) + 1)) for r in _by_size(forest.roots, size)]
-    set_node = np.argsort(forest.table, kind="stable")[len(size) - len(program.set_node) :]
+    set_node = np.argsort(forest.table, kind="stable")[len(size) - n_sets :]
     return Plan(forest, offset, set_node, tuple(blocks), tuple(_steps(forest, maker)), tuple(roots))
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ... import config
 from ...arrays import Float64, Ints
 from ...memo import cached, once
-from ...structure.nested.blocks import BlockForest, cut
+from ...structure.nested.blocks import BlockForest, cut, one_block
 from ...structure.nested.count_tree import CountTree
 from .. import native, thresholds
 from ..answer import posterior
@@ -160,20 +160,27 @@ class _Plan:
     """How a structure is drawn: one forest for all small components, one tree for each large one."""
 
     def __init__(self, tree: CountTree) -> None:
-        program = tree.program
         large = [b for b in tree.components.flat if b.size > thresholds.DRAWN_IN_LANES]
-        sets = [cells[0] for bucket in large for cells in bucket.cells]
-        away = program.set_node[np.searchsorted(program.set_offset, np.array(sets, np.int64))]
-        self.small = cut(program, np.setdiff1d(program.roots, away), free=True)
+        if large and large[0].whole:
+            self.small = one_block(0)
+        else:
+            program, sets = tree.program, [cells[0] for bucket in large for cells in bucket.cells]
+            away = program.set_node[np.searchsorted(program.set_offset, np.array(sets, np.int64))]
+            self.small = cut(program, np.setdiff1d(program.roots, away), free=True)
         size = self.small.size + 1.0
         self.pairs = float((size[self.small.left] * size[self.small.right]).sum())
-        self.large: list[tuple[Ints, Ints, BlockForest]] = []
-        for bucket in large:
-            own = CountTree.flat(bucket.size).program
-            shape = cut(own, own.roots, free=False)
-            for variables, cells in zip(bucket.variables, bucket.cells):
-                own_shape = replace(shape, variables=variables[shape.variables])
-                self.large.append((variables, cells, own_shape))
+        self.large = [pair for bucket in large for pair in zip(bucket.variables, bucket.cells)]
+
+
+def _blocks_of(variables: Ints) -> BlockForest:
+    """The tree of one large component; most draws do without."""
+
+    def make() -> BlockForest:
+        return cut(tree.program, tree.program.roots, free=False)
+
+    tree = CountTree.flat(len(variables))
+    shape = once(tree, "blocks", make)
+    return replace(shape, variables=variables[shape.variables])
 
 
 class _Model:
@@ -186,7 +193,7 @@ class _Model:
         # A forest of nothing would only cost time.
         small = plan.small.n_blocks or len(plan.small.free) or not plan.large
         self._small: Any = make_forest(plan.small, nu, tables) if small else None
-        self._large = [_large(nu, tables[cells], variables, shape) for variables, cells, shape in plan.large]
+        self._large = [_large(nu, tables[cells], variables) for variables, cells in plan.large]
         parts: list[Any] = [*self._large, self._small] if small else self._large
         self.impossible = any(part.impossible for part in parts)
 
@@ -197,11 +204,15 @@ class _Model:
             block.draw(out, rows, partial(stream, key, i))
 
 
-def _large(nu: Float64, table: Float64, variables: Ints, shape: BlockForest) -> _Core | LargeBlock:
+def _large(nu: Float64, table: Float64, variables: Ints) -> _Core | LargeBlock:
     core = core_of(nu[variables], table)
     if core is not None:
         return _Core(core, variables)
-    return LargeBlock(nu[variables], table, variables, partial(make_forest, shape, nu, table))
+
+    def prepare(window: Window | None) -> Any:
+        return make_forest(_blocks_of(variables), nu, table, window)
+
+    return LargeBlock(nu[variables], table, variables, prepare)
 
 
 class _Core:

@@ -59,6 +59,13 @@ class BlockForest:
         return self.left[nodes - self.n_blocks], self.right[nodes - self.n_blocks]
 
 
+def one_block(n: int) -> BlockForest:
+    """The blocks of one set of all n variables, or of nothing."""
+    none = np.empty(0, np.int64)
+    ends = np.array([0, n] if n else [0])
+    return BlockForest(np.arange(n), ends, none, none, ends[1:], ends[:-1], ends[:-1], none)
+
+
 def cut(program: TreeProgram, roots: Ints, *, free: bool, largest: int = BLOCK) -> BlockForest:
     """The trees below `roots` with blocks of up to `largest` variables; ``free`` adds leaves that hang on no tree."""
     n, total = program.n_leaves, program.n_nodes
