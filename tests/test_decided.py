@@ -14,7 +14,7 @@ from contract import assert_contract
 from oracle import enumerate_model
 from oracle_chains import log_space_chain
 from tallytree import config
-from tallytree.engine import thresholds
+from tallytree.engine import native, thresholds
 from tallytree.engine.count import derivatives, flat, infer
 
 N = 72
@@ -420,3 +420,16 @@ def test_one_stretch_that_outweighs_the_others_needs_no_tree(seed, monkeypatch):
     np.testing.assert_allclose(
         model.hessian_vector_product(v).logits, alone.hessian_vector_product(v).logits, atol=1e-9
     )
+
+
+@pytest.mark.skipif(config.native() is None, reason="array code finds no core")
+def test_far_log_odds_are_left_out_before_anything_else_is_tried(monkeypatch):
+    n, widths, solve = 800, [], native.flat
+    logits = 1e6 * np.random.default_rng(8).normal(size=(3, n))
+    monkeypatch.setattr(
+        native, "flat", lambda rows, *a, **k: widths.append(rows.nu.shape[1]) or solve(rows, *a, **k)
+    )
+    model, threshold = tt.CountModel(logits, tt.exactly(n // 3)), np.sort(logits, 1)[:, -(n // 3), None]
+    assert np.array_equal(model.marginals.round(12), logits >= threshold)
+    assert np.abs(model.hessian_vector_product(np.ones((3, n)), counts=False).logits).max() < 1e-9
+    assert max(widths) < 100
