@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import data_pages  # noqa: E402
 
 import tallytree  # noqa: E402
 
@@ -32,12 +32,15 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx-mathjax-offline",  # formulas without a network
     "executed",  # what the code of a page prints
+    "reference",  # which members of a class have a place in the reference
+    "data_pages",  # what gallery pages on real data print, where the data is not
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = [
     "_build",
     "gallery/**/*.py",
     "gallery/**/*.ipynb",
+    "data_pages/**",
     "**/sg_execution_times.rst",
     "sg_execution_times.rst",
     "**/*_table.md",  # written by benchmarks, included in pages
@@ -110,32 +113,13 @@ copybutton_prompt_is_regexp = True
 
 # -- Gallery -----------------------------------------------------------------------------------------------------------
 
-# These read real data (reproduction.data); without the folder their code is shown and not run.
-REAL_DATA = (
-    "conditional_logit",
-    "cooccurrence",
-    "elections",
-    "reviewers",
-    "survey_design",
-    "image_density",
-)
-
-
 SECTIONS = ("sums", "counts", "overlapping", "learning")
-
-
-def _pages_to_run() -> str:
-    from reproduction import data
-
-    if data.available():
-        return r"plot_"
-    return r"plot_(?!" + "|".join(REAL_DATA) + ")"
 
 
 sphinx_gallery_conf = {
     "examples_dirs": [str(HERE.parent / "examples" / "gallery")],
     "gallery_dirs": ["gallery"],
-    "filename_pattern": _pages_to_run(),
+    "filename_pattern": data_pages.scripts_to_run(),
     "reset_modules": ("gallery_look.reset",),
     "remove_config_comments": True,
     "show_memory": False,
@@ -155,43 +139,3 @@ sphinx_gallery_conf = {
     "inspect_global_variables": False,
 }
 warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)
-
-
-# -- What the reference leaves out -------------------------------------------------------------------------------------
-
-
-def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Members that come from other libraries, and those that are for other parts of the package."""
-    target = inspect.unwrap(getattr(obj, "fget", None) or getattr(obj, "func", None) or obj)
-    home = getattr(target, "__module__", None)
-    if callable(target) and home is not None and not home.startswith("tallytree"):
-        return True
-    if name in {"family", "tree_flatten", "tree_unflatten", "kept"}:
-        return True
-    if getattr(obj, "__objclass__", None) is tuple or type(obj).__name__ == "_tuplegetter":
-        return True  # of a named tuple, whose fields stand under Attributes
-    return None
-
-
-def _public(app: Any, env: Any, node: Any, contnode: Any) -> Any:
-    """Names without their module, or with the module that holds them, lead to the public object."""
-    from sphinx.util.nodes import make_refnode
-
-    objects = env.domains["py"].objects
-    target = node.get("reftarget", "")
-    names = [
-        "tallytree." + target,
-        "tallytree." + target.rpartition(".")[2],
-        "tallytree.potentials." + target,
-    ]
-    for name in names:
-        if target and name in objects:
-            found = objects[name]
-            return make_refnode(app.builder, node["refdoc"], found.docname, found.node_id, contnode, name)
-    return None
-
-
-def setup(app: Any) -> None:
-    """Hooks."""
-    app.connect("autodoc-skip-member", _skip)
-    app.connect("missing-reference", _public)

@@ -13,6 +13,7 @@ from public_names import objects
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 sys.path.append(str(DOCS))
+import data_pages  # noqa: E402
 from executed import printed, shown, statements  # noqa: E402
 
 FRAMEWORKS = {"torch", "jax", "numpyro", "pyro", "statsmodels"}
@@ -110,3 +111,19 @@ def test_a_page_shows_what_its_code_prints():
 def test_values_are_shown_without_their_types():
     assert shown(np.float64(1 / 3)) == "0.333333"
     assert shown((np.int64(3), np.bool_(True), [np.zeros(2)])) == "(3, True, [[0., 0.]])"
+
+
+def test_pages_on_real_data_have_stored_outputs_of_their_scripts():
+    """If this fails: build the site where the data is, look at the page, and commit `docs/data_pages`."""
+    read_data = {
+        str(script.relative_to(data_pages.SCRIPTS).with_suffix(""))
+        for script in data_pages.SCRIPTS.glob("*/plot_*.py")
+        if re.search(r"^from reproduction", script.read_text(), re.MULTILINE)
+    }
+    assert read_data == set(data_pages.PAGES)
+    for page in data_pages.PAGES:
+        assert data_pages.stored_digest(page) == data_pages.digest(page), page
+        text = (data_pages.STORED / f"{page}.rst").read_text()
+        pictures = re.findall(r"image-sg:: /gallery/(\S+)", text)
+        assert pictures, page
+        assert all((data_pages.STORED / picture).is_file() for picture in pictures), page

@@ -31,6 +31,11 @@ def test_answers_are_those_of_the_single_models():
     assert batch[3] == tt.CountModel(logits[3], tables[3])
 
 
+def test_one_array_without_sizes_is_told_that_they_are_missing():
+    with pytest.raises(tt.ParameterError, match="sizes=, the number of variables of every model"):
+        tt.RaggedBatch(np.zeros(3), tt.exactly(1))
+
+
 def test_one_potential_serves_all_and_sizes_may_be_given():
     flat = np.arange(6.0)
     a = tt.RaggedBatch(flat, tt.at_least(1), sizes=[1, 2, 3])

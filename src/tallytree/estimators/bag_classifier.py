@@ -95,6 +95,7 @@ class BagClassifier(BagModel):
 
     Examples
     --------
+    >>> from tallytree.estimators import BagClassifier
     >>> X = np.array([[0.0], [2.0], [0.1], [0.2], [0.1], [1.9], [0.0], [0.3]])
     >>> bags = np.array([0, 0, 1, 1, 2, 2, 3, 3])
     >>> model = BagClassifier(l2=0.01).fit(X, [1, 0, 1, 0], groups=bags)

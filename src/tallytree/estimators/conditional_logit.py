@@ -127,6 +127,7 @@ class ConditionalLogit(ConditionalReport, ConditionalAnswers, BaseEstimator):  #
     --------
     Two of four rows are cases in the first set, one of three in the second:
 
+    >>> from tallytree.estimators import ConditionalLogit
     >>> X = np.array([[1.0], [2.0], [0.5], [3.0], [1.0], [0.0], [0.3]])
     >>> y = np.array([0, 1, 1, 0, 1, 0, 0])
     >>> fit = ConditionalLogit().fit(X, y, groups=[0, 0, 0, 0, 1, 1, 1])

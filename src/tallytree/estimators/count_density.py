@@ -92,6 +92,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
 
     Examples
     --------
+    >>> from tallytree.estimators import CountDensity
     >>> X = np.array([[1, 1, 0], [0, 0, 0], [1, 1, 1], [0, 0, 1]] * 5)
     >>> density = CountDensity(l2=0.1).fit(X)
     >>> density.score(X) > CountDensity("counts", structure="flat", l2=1e6).fit(X).score(X)

@@ -76,6 +76,7 @@ class LabelProportions(BagModel):
 
     Examples
     --------
+    >>> from tallytree.estimators import LabelProportions
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [0.5], [2.5]])
     >>> model = LabelProportions(target="counts", l2=0.1).fit(X, [1, 1, 1], groups=[0, 0, 1, 1, 2, 2])
     >>> LabelProportions(target="proportions").fit(X, [0.0, 1.0, 0.5], groups=[0, 0, 1, 1, 2, 2]).predict(X)

@@ -158,6 +158,7 @@ class MaxEntropySampler(ShowsAnswers, BaseEstimator):  # type: ignore[misc]
 
     Examples
     --------
+    >>> from tallytree.estimators import MaxEntropySampler
     >>> sampler = MaxEntropySampler(random_state=0).fit([0.07, 0.17, 0.41, 0.61, 0.83, 0.91])
     >>> sampler.pikt_.round(4)
     array([0.1021, 0.2238, 0.4417, 0.5796, 0.7794, 0.8734])

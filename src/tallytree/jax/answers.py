@@ -59,6 +59,7 @@ def log_partition(logits: Any, groups: Any = None, tables: Any = None, *, mask: 
 
     Examples
     --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
     >>> round(float(ttj.log_partition(jnp.zeros(4), tt.exactly(2))), 4)  # log 6
     1.7918
     """
@@ -102,6 +103,7 @@ def marginals(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any 
 
     Examples
     --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
     >>> ttj.marginals(jnp.zeros(4), tt.exactly(1))
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
     """
@@ -141,6 +143,7 @@ def posterior_logits(logits: Any, groups: Any = None, tables: Any = None, *, mas
 
     Examples
     --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
     >>> ttj.posterior_logits(jnp.zeros(2), tt.geometric(0.5)).round(4)
     Array([-0.6931, -0.6931], dtype=float32)
     """
@@ -190,6 +193,7 @@ def count_log_probs(
 
     Examples
     --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
     >>> jnp.exp(ttj.count_log_probs(jnp.zeros(2)))
     Array([0.25, 0.5 , 0.25], dtype=float32)
     """
@@ -246,6 +250,7 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = 
 
     Examples
     --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
     >>> round(float(ttj.entropy(jnp.zeros(2))), 4)  # log 4
     1.3863
     """
@@ -301,6 +306,7 @@ def error_bound(logits: Any, groups: Any = None, tables: Any = None, *, mask: An
 
     Examples
     --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
     >>> bool(ttj.error_bound(jnp.zeros(8), tt.exactly(4)) < 1e-12)
     True
     """

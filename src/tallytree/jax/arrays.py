@@ -121,6 +121,7 @@ def single_precision() -> Iterator[None]:
 
     Examples
     --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
     >>> with ttj.single_precision():
     ...     bool(ttj.error_bound(jnp.zeros(8), tt.exactly(4)) < 1e-4)
     True

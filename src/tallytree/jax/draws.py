@@ -77,6 +77,7 @@ def sample(
 
     Examples
     --------
+    >>> import jax, jax.numpy as jnp, tallytree.jax as ttj
     >>> float(ttj.sample(jax.random.key(0), jnp.zeros(5), tt.exactly(2)).sum())
     2.0
     """
@@ -120,6 +121,7 @@ def mode(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = Non
 
     Examples
     --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
     >>> ttj.mode(jnp.array([0.3, -1.0, 0.1]), tt.exactly(2))
     Array([1., 0., 1.], dtype=float32)
     """

@@ -84,6 +84,7 @@ def bag_nll(logits: Any, bags: Any, counts: Any, *, offsets: bool = False, reduc
 
     Examples
     --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
     >>> ttj.losses.bag_nll(jnp.zeros(4), jnp.array([0, 0, 1, 1]), jnp.array([1, 2]), reduction="none").round(4)
     Array([0.6931, 1.3863], dtype=float32)
     """
@@ -105,10 +106,10 @@ def proportion_nll(
 
     Parameters
     ----------
-    logits : array, (items,)
+    logits : array, (items,), or (..., n) with ``bags=None``
         Log-odds of the items to be on.
-    bags : (items,) integer array
-        The bag of every item.
+    bags : (items,) integer array, (bags,) with ``offsets=True``, or None
+        The bag of every item, see :func:`bag_nll`.
     proportions : (bags,) array
         Shares of items that are on.
     offsets : bool
@@ -132,6 +133,7 @@ def proportion_nll(
 
     Examples
     --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
     >>> round(float(ttj.losses.proportion_nll(jnp.zeros((1, 2)), None, jnp.array([0.5]))), 4)
     0.6931
     """
@@ -155,12 +157,12 @@ def positive_unlabelled_nll(
 
     Parameters
     ----------
-    logits : array, (items,)
+    logits : array, (items,), or (..., n) with ``bags=None``
         Log-odds of the items to be on.
     labelled : array of bool, (items,)
         Items that are known to be on.
-    bags : array of int, (items,)
-        The bag of every item.
+    bags : (items,) integer array, (bags,) with ``offsets=True``, or None
+        The bag of every item, see :func:`bag_nll`.
     positives : array of int, (bags,)
         Number of items of each bag that are on, labelled ones included.
     offsets : bool
@@ -184,6 +186,7 @@ def positive_unlabelled_nll(
 
     Examples
     --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
     >>> labelled = jnp.array([[True, False]])
     >>> round(float(ttj.losses.positive_unlabelled_nll(jnp.zeros((1, 2)), labelled, None, jnp.array([1]))), 4)
     1.3863
@@ -215,10 +218,10 @@ def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduc
 
     Parameters
     ----------
-    logits : array, (items,)
+    logits : array, (items,), or (..., n) with ``bags=None``
         Log-odds of the items to be on.
-    bags : (items,) integer array
-        The bag of every item.
+    bags : (items,) integer array, (bags,) with ``offsets=True``, or None
+        The bag of every item, see :func:`bag_nll`.
     labels : (bags,) array of 0 and 1
         Whether the bag has an item that is on.
     offsets : bool
@@ -243,6 +246,7 @@ def mil_nll(logits: Any, bags: Any, labels: Any, *, offsets: bool = False, reduc
 
     Examples
     --------
+    >>> import jax.numpy as jnp, tallytree.jax as ttj
     >>> ttj.losses.mil_nll(jnp.zeros((2, 2)), None, jnp.array([0, 1]), reduction="none").round(4)
     Array([1.3863, 0.2877], dtype=float32)
     """

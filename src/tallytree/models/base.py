@@ -63,7 +63,7 @@ class Model(Caching, Value):
 
     @property
     def tree(self) -> CountTree:
-        """The structure."""
+        """The groups, as a :class:`~tallytree.CountTree`."""
         return self._tree
 
     @property

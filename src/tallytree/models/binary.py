@@ -82,7 +82,7 @@ class BinaryModel(Model):
 
     @property
     def method(self) -> str:
-        """The method asked for."""
+        """The ``method`` that the model was made with."""
         return self._method
 
     @property
@@ -110,7 +110,7 @@ class BinaryModel(Model):
 
     @answer
     def log_partition(self) -> Any:
-        """Log Z, (...,): log of the sum of ``exp(logits . y) prod f`` over all y.
+        """Log Z, (...,): log of the sum of ``exp(sum_d logits_d y_d) prod_i f_i`` over all y.
 
         A variable forced on by an infinite logit enters with weight one, so log Z stays finite.
 

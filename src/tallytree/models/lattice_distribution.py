@@ -65,7 +65,7 @@ class LatticeDistribution(ABC):
         Parameters
         ----------
         k : array_like
-            Where to evaluate.
+            Values at which to evaluate.
 
         Returns
         -------
@@ -94,7 +94,7 @@ class LatticeDistribution(ABC):
         Parameters
         ----------
         k : array_like
-            Where to evaluate.
+            Values at which to evaluate.
 
         Returns
         -------
@@ -123,7 +123,7 @@ class LatticeDistribution(ABC):
         Parameters
         ----------
         x : array_like
-            Where to evaluate.
+            Values at which to evaluate.
 
         Returns
         -------
@@ -152,7 +152,7 @@ class LatticeDistribution(ABC):
         Parameters
         ----------
         x : array_like
-            Where to evaluate.
+            Values at which to evaluate.
 
         Returns
         -------
@@ -181,7 +181,7 @@ class LatticeDistribution(ABC):
         Parameters
         ----------
         x : array_like
-            Where to evaluate.
+            Values at which to evaluate.
 
         Returns
         -------
@@ -210,7 +210,7 @@ class LatticeDistribution(ABC):
         Parameters
         ----------
         x : array_like
-            Where to evaluate.
+            Values at which to evaluate.
 
         Returns
         -------

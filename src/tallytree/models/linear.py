@@ -193,7 +193,7 @@ class LinearModel(ArgumentModel):
 
     @property
     def log_expectation(self) -> Any:
-        """Log E[f(w . y)], (...,): the mean of f over independent variables with these log-odds.
+        """Logarithm of the mean of f over independent variables with these log-odds, (...,).
 
         If f is 1 for some sums and 0 for the others it is the log-probability of these sums.
 
@@ -288,7 +288,7 @@ class LinearModel(ArgumentModel):
 
     @property
     def total(self) -> Any:
-        """The distribution of the sum ``w . y`` on its grid, with the methods of :class:`~tallytree.PoissonBinomial`.
+        """The distribution of the weighted sum on its grid, with the methods of :class:`~tallytree.PoissonBinomial`.
 
         Raises
         ------

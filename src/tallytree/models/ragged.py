@@ -511,6 +511,11 @@ def flattened(logits: Any, sizes: ArrayLike | None) -> tuple[FloatArray, NDArray
         )
         parts = []
         for i, entry in enumerate(entries):
+            if np.ndim(entry) == 0:
+                raise ParameterError(
+                    "`logits` must be a list with one 1-D array per model, or one array together with `sizes`; single "
+                    "numbers arrived. Pass sizes=, the number of variables of every model."
+                )
             part, kind = checks.logits(entry)
             parts.append((checks.array(f"The log-odds of model {i}", part, ("n",), checks.NUMBERS), kind))
         lengths = np.array([len(part) for part, _ in parts], np.int64)

@@ -107,7 +107,7 @@ class ThinnedModel(ArgumentModel):
 
     @property
     def log_partition(self) -> Any:
-        """Log Z, (...,): log of the sum of ``exp(logits . y) E[f]`` over all y.
+        """Log Z, (...,): log of the sum of ``exp(sum_d logits_d y_d) E[f]`` over all y.
 
         A variable that an infinite logit forces on contributes a factor of one, so that log Z stays finite.
 

@@ -51,7 +51,7 @@ def marginals(model: Any, ax: Any = None, *, names: Sequence[str] | None = None)
 
     Examples
     --------
-    >>> ax = marginals(tt.CountModel([0.5, -1.0, 2.0], tt.exactly(1)))  # doctest: +SKIP
+    >>> ax = tt.plot.marginals(tt.CountModel([0.5, -1.0, 2.0], tt.exactly(1)))  # doctest: +SKIP
     """
     prior, posterior = base.probabilities(model)
     n = len(posterior)
@@ -105,7 +105,7 @@ def count_distribution(model: Any, group: int | None = None, ax: Any = None) -> 
 
     Examples
     --------
-    >>> ax = count_distribution(tt.CountModel([0.5, -1.0, 2.0], tt.at_least(2)))  # doctest: +SKIP
+    >>> ax = tt.plot.count_distribution(tt.CountModel([0.5, -1.0, 2.0], tt.at_least(2)))  # doctest: +SKIP
     """
     counts, prior, posterior, potential = base.distributions(model, group)
     both = posterior if prior is None else np.maximum(prior, posterior)
@@ -160,7 +160,7 @@ def assignment_heatmap(values: Any, ax: Any = None, *, title: str | None = None,
     Examples
     --------
     >>> problem = tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1))
-    >>> ax = assignment_heatmap(problem.loopy_bp())  # doctest: +SKIP
+    >>> ax = tt.plot.assignment_heatmap(problem.loopy_bp())  # doctest: +SKIP
     """
     found = getattr(values, "marginals", values)
     if hasattr(values, "lp_marginals"):
@@ -214,7 +214,7 @@ def loopy_trace(result: Any, ax: Any = None, *, label: str | None = None) -> Any
     Examples
     --------
     >>> problem = tt.assignment(np.zeros((2, 4)), rows=tt.exactly(2), columns=tt.exactly(1))
-    >>> ax = loopy_trace(problem.loopy_bp())  # doctest: +SKIP
+    >>> ax = tt.plot.loopy_trace(problem.loopy_bp())  # doctest: +SKIP
     """
     run = getattr(result, "result", result)
     trace = getattr(run, "trace", None)
@@ -283,7 +283,7 @@ def density_comparison(
     Examples
     --------
     >>> rows = np.eye(4, dtype=int)
-    >>> ax = density_comparison(rows, {"itself": rows}, tt.CountTree.balanced(4))  # doctest: +SKIP
+    >>> ax = tt.plot.density_comparison(rows, {"itself": rows}, tt.CountTree.balanced(4))  # doctest: +SKIP
     """
     tree = base.tree_of(tree)
     if not isinstance(samples, Mapping) or not samples:
@@ -366,7 +366,7 @@ def group_tree(tree: Any, ax: Any = None, *, names: Sequence[str] | None = None)
 
     Examples
     --------
-    >>> ax = group_tree(tt.CountTree.balanced(8))  # doctest: +SKIP
+    >>> ax = tt.plot.group_tree(tt.CountTree.balanced(8))  # doctest: +SKIP
     """
     family = base.tree_of(tree).family
     labels = base.variable_names(names, family.n_variables)
@@ -422,7 +422,8 @@ def count_tree(model: Any, ax: Any = None, *, names: Sequence[str] | None = None
 
     Examples
     --------
-    >>> ax = count_tree(tt.CountModel([0.0] * 4, [tt.Group([0, 1], tt.exactly(1)), tt.at_least(2)]))  # doctest: +SKIP
+    >>> model = tt.CountModel([0.0] * 4, [tt.Group([0, 1], tt.exactly(1)), tt.Group(None, tt.at_least(2))])
+    >>> ax = tt.plot.count_tree(model)  # doctest: +SKIP
     """
     if not isinstance(model, CountModel) or model.batch_shape:
         hint = " Make a model of one row of it." if isinstance(model, CountModel) else ""
@@ -499,7 +500,7 @@ def potential(potential: Any, n: int, ax: Any = None) -> Any:
 
     Examples
     --------
-    >>> ax = potential(tt.noisy_or(0.3), 20)  # doctest: +SKIP
+    >>> ax = tt.plot.potential(tt.noisy_or(0.3), 20)  # doctest: +SKIP
     """
     size = integer("n", n, 0)
     log_f = np.asarray(as_potential(potential).log_table(size), np.float64)

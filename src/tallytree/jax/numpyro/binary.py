@@ -93,6 +93,8 @@ class CountDistribution(OfCounts):
 
     Examples
     --------
+    >>> import jax.numpy as jnp
+    >>> from tallytree.jax.numpyro import CountDistribution
     >>> d = CountDistribution(jnp.zeros(3), tt.exactly(1))
     >>> round(float(d.log_prob(jnp.array([0.0, 1.0, 0.0]))), 4)
     -1.0986
@@ -371,6 +373,8 @@ class ConditionalBernoulli(CountDistribution):
 
     Examples
     --------
+    >>> import jax.numpy as jnp
+    >>> from tallytree.jax.numpyro import ConditionalBernoulli
     >>> ConditionalBernoulli(1, jnp.zeros(4)).mean
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
     """

@@ -49,6 +49,8 @@ class PoissonBinomial(OfCounts):
 
     Examples
     --------
+    >>> import jax.numpy as jnp
+    >>> from tallytree.jax.numpyro import PoissonBinomial
     >>> jnp.exp(PoissonBinomial(probs=jnp.array([0.5, 0.5])).log_prob(jnp.arange(3)))
     Array([0.25, 0.5 , 0.25], dtype=float32)
     """
