@@ -142,7 +142,7 @@ def _far_counts(n):
 @pytest.mark.parametrize("draw", ["normal", "cauchy", "forced", "excluded"])
 def test_log_partition_keeps_its_digits_where_few_configurations_are_possible(draw):
     """Against sums of the variables themselves: e_1 and e_{n-1} leave one of them on, or off."""
-    n = 20_000
+    n = 20_000 if config.native() else 2_000  # array code adds logarithms here, in quadratic time
     rng = np.random.default_rng(5)
     x = rng.standard_cauchy(n) if draw == "cauchy" else rng.normal(size=n)
     x[0] -= math.fsum(x) - 0.3

@@ -291,7 +291,7 @@ def test_a_bound_of_rounding_alone_does_not_end_in_logarithms(monkeypatch):
     assert counts[n // 3] == pytest.approx(0.0, abs=1e-8)
 
 
-@pytest.mark.skipif(config._extension is None, reason="needs the compiled engine")
+@pytest.mark.skipif(config.native() is None, reason="needs the compiled engine")
 def test_long_chains_are_certified_with_room_to_spare():
     # Most of the noise is that of short transforms; a chain of 10^6 has ten times this bound and 1e-9 to spend.
     n = 100_000
