@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,14 +39,24 @@ from .convolve import convolve_batch, convolve_rows, correlate_batch, correlate_
 SMALL = 128  # merges of up to this many variables run in dense batches
 
 
+Place = tuple[Any, ...]  # an index behind the batch: rows (R, n) of numbers, or one row of them as a view
+
+
+def _place(rows: Ints) -> Place:
+    if len(rows) == 1 and (np.diff(rows[0]) == 1).all():
+        first = int(rows[0, 0]) if rows.size else 0
+        return (None, slice(first, first + rows.size))
+    return (rows,)
+
+
 @dataclass(frozen=True, eq=False)
 class Blocks:
     """Blocks of equal size, ``n`` variables each."""
 
     nodes: Ints  # (R,)
-    variables: Ints  # (R, n), increasing
-    cells: Ints  # (R, n + 1)
-    table_cells: Ints | None  # (R, n + 1) cells of the extended tables, None if no block has a table
+    variables: Place  # (R, n), increasing
+    cells: Place  # (R, n + 1)
+    table_cells: Place | None  # (R, n + 1) cells of the extended tables, None if no block has a table
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +137,9 @@ def _build(tree: CountTree) -> Plan:
     for nodes in _by_size(np.arange(forest.n_blocks), size):
         n_loose = int(size[nodes[0]])
         members = forest.variables[forest.start[nodes][:, None] + np.arange(n_loose)]
-        blocks.append(
-            Blocks(nodes, members, maker.message(nodes, n_loose + 1), maker.table(nodes, n_loose + 1))
-        )
+        table = maker.table(nodes, n_loose + 1)
+        cells = _place(maker.message(nodes, n_loose + 1))
+        blocks.append(Blocks(nodes, _place(members), cells, None if table is None else _place(table)))
     roots = [Roots(r, maker.message(r, int(size[r[0]]) + 1)) for r in _by_size(forest.roots, size)]
     set_node = np.argsort(forest.table, kind="stable")[len(size) - n_sets :]
     return Plan(forest, offset, set_node, tuple(blocks), tuple(_steps(forest, maker)), tuple(roots))
@@ -298,11 +309,11 @@ def upward(plan: Plan, nu: Float64, tables: Float64) -> Upward:
     messages = np.full((batch, plan.n_cells + 1), -math.inf)
     ranked = []
     for blocks in plan.blocks:
-        t = sorted_down(nu[:, blocks.variables])
+        t = sorted_down(nu[:, *blocks.variables])
         out = prefix_sums(t)
         if blocks.table_cells is not None:
-            out += tables[:, blocks.table_cells]
-        messages[:, blocks.cells] = out
+            out += tables[:, *blocks.table_cells]
+        messages[:, *blocks.cells] = out
         ranked.append(t)
     for step in plan.steps:
         merge = convolve_rows if step.large else convolve_batch
@@ -330,8 +341,8 @@ def decode(plan: Plan, up: Upward, nu: Float64, states: NDArray[np.uint8]) -> No
     for step in reversed(plan.steps):
         _split(step, messages, counts)
     for blocks, t in zip(plan.blocks, up.sorted):
-        theta = nu[:, blocks.variables]
-        states[:, blocks.variables] = largest(theta, t, counts[:, blocks.nodes])
+        theta = nu[:, *blocks.variables]
+        states[:, *blocks.variables] = largest(theta, t, counts[:, blocks.nodes])
 
 
 def diagonal(a: Float64, b: Float64, z: int) -> tuple[int, Float64]:
@@ -374,5 +385,5 @@ def downward(plan: Plan, messages: Float64, tables: Float64, rest: list[Float64]
 def block_max_marginals(plan: Plan, messages: Float64, down: Float64, nu: Float64, out: Float64) -> None:
     """Max-marginals of the variables in sets, within their component, to ``out`` (B, D, 2)."""
     for blocks in plan.blocks:
-        g = messages[:, blocks.cells] + down[:, blocks.cells]
-        out[:, blocks.variables] = block_values(nu[:, blocks.variables], g)
+        g = messages[:, *blocks.cells] + down[:, *blocks.cells]
+        out[:, *blocks.variables] = block_values(nu[:, *blocks.variables], g)
