@@ -52,14 +52,27 @@ REASONS: tuple[Reason, ...] = (
         inputs=("1 or n-2", "convex"),
     ),
     Reason(
+        "the law of the count, with digits in its tails, costs a dozen inferences and more where a table says "
+        "something of every count; then there is an integral of three to five products",
+        kinds=FLAT,
+        verbs=("kl near",),
+        inputs=("convex", "at least 1"),
+    ),
+    Reason(
         "the unit is the price of a far divergence, a difference of two inferences; models as near as these take an "
         "integral of half a dozen products or more",
         verbs=("kl near", "kl itself"),
     ),
     Reason(
+        "log-weights are so large that their expectations lose their digits: one more inference, and its distribution "
+        "of counts, under the tilt of the posterior",
+        kinds=FLAT,
+        verbs=("entropy",),
+    ),
+    Reason(
         "log-weights are so large that their expectations lose their digits: distributions of counts or sums around "
         "the mode, a dozen to thirty inferences",
-        kinds=(*FLAT, *NESTED),
+        kinds=NESTED,
         verbs=("entropy",),
     ),
     Reason(
@@ -68,9 +81,15 @@ REASONS: tuple[Reason, ...] = (
         verbs=("entropy",),
     ),
     Reason(
+        "the difference of two inferences keeps no digits: an integral of a dozen to thirty products between the "
+        "variables that are not decided",
+        kinds=FLAT,
+        verbs=("kl far",),
+    ),
+    Reason(
         "the difference of two inferences keeps no digits: entropies around the mode or an integral of half a dozen "
-        "products or more, and of rows that are small a walk over pairs of counts",
-        kinds=(*FLAT, *NESTED),
+        "products or more",
+        kinds=NESTED,
         verbs=("kl far",),
     ),
     Reason(

@@ -7,8 +7,8 @@ With the parameters theta of p and theta + v of q,
 by Gauss and Legendre. No term is negative, so small divergences keep their digits; v may have parts in log-odds, edges
 and tables. Where q allows more than p, it is first restricted to what p allows, which adds ``-log q(that)``.
 
-Models that are small enough for a walk in quadratic time need no integral. By the chain rule over the clusters of a
-forest, which may have no edges,
+Where the integral is not sure, and a walk in quadratic time is short, that is done instead. By the chain rule over the
+clusters of a forest, which may have no edges,
 
     KL(p || q) = sum_j p_j (log(p_j / q_j) + KL_j),
 

@@ -179,10 +179,10 @@ def _solved(program: TreeProgram | None, batch: _Batch) -> _Part:
     if program is None:
         quadratic = lambda b: _climbed(_rungs(CountTree.flat(b.nu.shape[1]).program), b)  # noqa: E731
         quick = [_flat_rung, _level_rung, _without_decided]
-        if thresholds.SPARSE * batch.nu.shape[1] < infer.glimpsed(batch.nu) < math.inf:
-            quick = [_without_decided, _flat_rung, _level_rung]
         # Where no tilt serves all stretches, quick ways may look long for one.
         long = len(batch) > 0 and batch.nu.shape[1] > thresholds.SMALL_IN_LANES
+        if long and thresholds.SPARSE * batch.nu.shape[1] < infer.glimpsed(batch.nu) < math.inf:
+            quick = [_without_decided, _flat_rung, _level_rung]
         at = 0 if long and far_apart(spread(batch.nu[:1]), batch.tables[0]) else len(quick)
         return _climbed([*quick[:at], _by_stretches, *quick[at:], quadratic], batch)
     small = len(batch) >= thresholds.SIDE_BY_SIDE and program.n_leaves <= thresholds.SMALL_IN_LANES

@@ -1,8 +1,9 @@
 """Entropies of count problems: expectations, accurate count distributions, or terms that are not negative.
 
-``H = log Z - E[log weight]`` where nothing cancels, which is nearly always. Then with tables relative to their most
-probable entry, and last by terms that are not negative: the chain rule for models that are not too large for a walk in
-quadratic time, sums around the mode, for a dozen inferences, for the others.
+``H = log Z - E[log weight]`` where nothing cancels, which is nearly always. Then without the variables that are as good
+as decided, where these are most, or with tables relative to their most probable entry, and last by terms that are not
+negative: the chain rule for models that are not too large for a walk in quadratic time, sums around the mode, for a
+dozen inferences, for the others.
 """
 
 from __future__ import annotations
