@@ -90,7 +90,7 @@ assert error < 1e-12
 # How many are infected
 # ---------------------
 # ``count_log_probs`` takes any set of variables, here everybody. It keeps one more count along the way, so it
-# costs more than the marginals: the states of the frontier times the counts that are possible so far.
+# costs more than the marginals: the width times the counts that are possible so far.
 
 answers = {name: graph.infer() for name, graph in graphs.items()}
 total = {
