@@ -45,8 +45,8 @@ FAR = ("sd 1e6", "cauchy", "wide", "mask", "10 far", "half forced")
 # The first that holds is named. What says "not mended" is a fault of the library, not of the models.
 REASONS: tuple[Reason, ...] = (
     Reason(
-        "an integral whose products plain numbers do not certify: logarithms for each, in quadratic time, announced "
-        "from 3 s on; not mended",
+        "an integral of half a dozen products or more, each of them a mixture of models with one of both counts; where "
+        "neither is likely enough for plain numbers, logarithms in quadratic time, announced from 3 s on",
         kinds=EDGES,
         verbs=("kl near",),
         inputs=("1 or n-2", "convex"),
@@ -148,15 +148,15 @@ REASONS: tuple[Reason, ...] = (
         inputs=FAR,
     ),
     Reason(
-        "a table so high, or so far from what the edges make likely, that plain numbers certify no product: logarithms "
-        "take quadratic time, announced from 3 s on; not mended",
+        "a table with several likely stretches of counts: a product is a mixture of those with one stretch each, and "
+        "where that is not certified logarithms take quadratic time, announced from 3 s on",
         kinds=EDGES,
         verbs=("product", "covariance"),
         inputs=("convex", "spike", "sd 1e4", "1 or n-2"),
     ),
     Reason(
-        "transforms under a few tilts, none of which can certify an answer, and then a pass with an exponent for every "
-        "count, which grows about as D^1.3",
+        "a search for the stretches of a table that one tilt serves, or transforms that cannot certify an answer and "
+        "then a pass with an exponent for every count, which grows about as D^1.3",
         kinds=EDGES,
         inputs=("cauchy", "sd 1e6", "1 or n-2"),
     ),

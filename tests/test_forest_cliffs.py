@@ -7,12 +7,13 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import tallytree as tt
 from oracle_chains import log_space_chain
 from tallytree import config
 from tallytree.engine.arithmetic import ARITHMETICS, Fourier, LogSpace, Wide
-from tallytree.engine.forest import ladder
+from tallytree.engine.forest import ladder, tangent
 
 INF = math.inf
 native_only = pytest.mark.skipif(config._extension is None, reason="the compiled engine is not there")
@@ -272,9 +273,85 @@ def test_work_in_quadratic_time_is_announced(monkeypatch):
 def test_an_exponent_for_every_count_is_announced_where_it_takes_long(monkeypatch):
     monkeypatch.setattr(ladder, "ROWS", 1.0)
     n, rng = 3000, np.random.default_rng(11)
-    model = path(1e4 * rng.normal(size=n), rng.normal(size=(n - 1, 2, 2)), tt.exactly(n // 3))
+    model = star(n, rng.normal(size=n), tt.exactly(n // 3), np.eye(2))
     with pytest.warns(tt.SlowWarning, match="pairs of counts"):
         model.marginals  # noqa: B018
+
+
+@native_only
+@pytest.mark.parametrize("weights", ["cauchy", "sd 10^4", "sorted", "mask"])
+def test_states_that_no_neighbour_makes_likely_leave_transforms_certain(weights):
+    """The others have all that transforms can lose: no exponents for every count are needed."""
+    n, rng = 3000, np.random.default_rng(12)
+    theta = HARD[weights](n, rng)
+    model = path(theta, rng.normal(size=(n - 1, 2, 2)), tt.exactly(n // 3))
+    assert arithmetic_of(model) is Fourier
+    assert model.error_bound < 1e-9 + 1e-14 * np.abs(theta).max()
+
+
+WINDOWS = {
+    "two counts": lambda n: np.where(np.isin(np.arange(n + 1), [1, n - 2]), 0.0, -INF),
+    "two counts alike": lambda n: np.where(np.isin(np.arange(n + 1), [n // 4, n // 2]), 0.0, -INF),
+    "spike": lambda n: np.where(np.arange(n + 1) == n - 3, 0.5 * n, 0.0),
+    "all or none": lambda n: np.where(np.isin(np.arange(n + 1), [0, n]), 0.1 * n, 0.0),
+    "convex": lambda n: 0.05 * (np.arange(n + 1.0) - n / 3) ** 2,
+    "rough": lambda n: 1e3 * np.random.default_rng(n).normal(size=n + 1),
+}
+
+
+@native_only
+@pytest.mark.parametrize("table", WINDOWS)
+@pytest.mark.parametrize("spread", [0.3, 3.0, 100.0])
+def test_tables_in_windows_are_mixtures_of_models_with_one(table, spread, monkeypatch):
+    for name, value in {"SMALL": 0, "LONG": 0, "_APART": -INF, "_FEW": 0.0}.items():
+        monkeypatch.setattr(ladder, name, value)
+    n, rng = 70, np.random.default_rng(13)
+    theta, tables, log_f = spread * rng.normal(size=n), rng.normal(size=(n - 1, 2, 2)), WINDOWS[table](n)
+    close(path(theta, tables, log_f), path_odds(theta, tables, log_f))
+
+
+@native_only
+@pytest.mark.parametrize("table", WINDOWS)
+def test_tables_in_windows_need_no_exponents_for_every_count(table, monkeypatch):
+    n, rng = 3000, np.random.default_rng(14)
+    theta, tables, log_f = rng.normal(size=n), 0.5 * rng.normal(size=(n - 1, 2, 2)), WINDOWS[table](n)
+    wide = path(theta, tables, log_f)._solver.problem
+    reference = ladder.run(wide, np.zeros((1, 1)), Wide)
+    monkeypatch.setattr(ladder, "run", lambda problem, tilts, kind: refuse_wide(problem, tilts, kind))
+    monkeypatch.setattr(ladder, "_FEW", 0.0)
+    model = path(theta, tables, log_f)
+    np.testing.assert_allclose(model._solver.sums.log_mean, reference.log_mean, rtol=1e-13)
+    off = reference.messages[0, :, 1] - reference.messages[0, :, 0]
+    np.testing.assert_allclose(model.posterior_logits, theta + off, rtol=1e-10, atol=1e-9)
+
+
+@native_only
+@pytest.mark.parametrize("table", WINDOWS)
+@pytest.mark.parametrize("spread", [0.3, 1.0, 3.0])
+def test_products_of_tables_in_windows_are_those_of_logarithms(table, spread, monkeypatch):
+    """Two counts that are alike have a covariance between them: a mixture, in which rare states keep their digits."""
+    n, rng = 300, np.random.default_rng(15)
+    theta, tables, log_f = spread * rng.normal(size=n), rng.normal(size=(n - 1, 2, 2)), WINDOWS[table](n)
+    if table == "two counts":  # as likely as one another
+        at_one, at_most = (path(theta, tables, tt.exactly(k)).log_partition for k in (1, n - 2))
+        log_f = log_f + np.where(np.arange(n + 1) == 1, at_most - at_one, 0.0)
+    v = np.stack([rng.normal(size=n), np.ones(n)])
+    with monkeypatch.context() as only:
+        only.setattr(tangent, "log_derivatives", refuse)
+        model = path(theta, tables, log_f)
+        found = [model.hessian_vector_product(x, counts=False).logits for x in v]
+    monkeypatch.setattr(tangent, "_in_plain_numbers", lambda problem, *_: np.arange(len(problem)))
+    model = path(theta, tables, log_f)
+    sd = np.sqrt(expit(model.posterior_logits) * expit(-model.posterior_logits))
+    for x, change in zip(v, found):
+        wanted = model.hessian_vector_product(x, counts=False).logits
+        limit = np.maximum(1e-10 * np.abs(x).max() * sd, 1e-9 * np.abs(wanted))
+        assert (np.abs(change - wanted) <= limit).all()
+
+
+def refuse_wide(problem, tilts, kind, run=ladder.run):
+    assert kind is not Wide, "an exponent for every count"
+    return run(problem, tilts, kind)
 
 
 # -- entropies ---------------------------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ static inline double sum_of_sizes(const double* x, int n) {
 static inline double norm(const double* x, int n) { return real::sqrt(dot(x, x, n)); }
 
 constexpr int kTrimmed = 48;  // windows shorter than this are kept whole
+constexpr int kExcluded = 4;  // counts kept on either side, where excluded states of vertices below would lie
 
 // The memory of a cluster that needs it no more: adjoints of its operands go there where they fit, so that no more than one
 // generation of them is kept.
@@ -221,6 +222,7 @@ struct PlainNumbers : ProgramNumbers {
       for (int s = 0; s < states; s++) floor[s] = item.keep * largest(rows[s], n);
       kept = visible_window(states, n, [&](int s, int j) { return rows[s][j] > floor[s]; });
       if (kept.hi <= kept.lo) kept = {0, 1};
+      kept = {max(kept.lo - kExcluded, 0), min(kept.hi + kExcluded, n)};
     }
     const int first = kept.lo, last = kept.hi;
     c.width = last - first;

@@ -105,6 +105,18 @@ class Answer:
 _BY_MODEL = ("log_mean", "log_beliefs", "bound", "doubt", "log_edges", "vanished", "tilts", "arithmetic")
 
 
+def stacked(answers: list[Answer]) -> Answer:
+    """The answers for batches one after the other, those with edges."""
+    if len(answers) == 1:
+        return answers[0]
+
+    def all_of(name: str) -> Any:
+        return np.concatenate([getattr(answer, name) for answer in answers])
+
+    kept = {name: all_of(name) for name in _BY_MODEL if name != "doubt"}
+    return Answer(given_messages=all_of("messages"), **kept)
+
+
 class Derivatives(NamedTuple):
     """Along R directions, for B models with D variables and packed tables of length T.
 

@@ -254,11 +254,11 @@ def cluster_tangent(
 ) -> Any:
     """Derivatives of messages (B, D, K), up to constants, of P(pair of states) (B, E, K, K) and of P(count) (B, T).
 
-    Directions have the shapes of the first and the last. Then errors of the first, and what may be missing from the
-    derivative of any share of Z.
+    Directions have the shapes of the first and the last. Then errors of the first, what may be missing from the
+    derivative of any share of Z, and the noise of transforms in the values.
     """
     found = _plain_pass(problem, edge_top, table_top, keep, fourier, *map(np.ascontiguousarray, along))
-    return found[1:6]
+    return found[1:7]
 
 
 def _plain_pass(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -102,12 +103,12 @@ def tilt_towards(
     near: float,
     slack: float,
     steps: int,
-    coupled: bool = False,
+    coupled: Float64 | None = None,
 ) -> Float64:
     """Tilts, of the shape of `start`, that bring mean counts near their targets where only a pass tells the means.
 
-    Newton steps of at most 2, twice as much after every step that did not pass its target, until every mean is within
-    `near` standard deviations and `slack` of its target. Means grow with their tilts, so steps stay in a bracket.
+    Newton steps of at most 2 or a share of the start, twice as much after every step, until every mean is within `near`
+    standard deviations and `slack` of its target. Means grow with their tilts, so steps stay in a bracket.
 
     Parameters
     ----------
@@ -119,34 +120,51 @@ def tilt_towards(
     near, slack : float
     steps : int
         Passes at most: a tilt that is not there yet is of use all the same.
-    coupled : bool
-        Variables that are coupled have a mean whose slope is not the variance of independent ones: the last step shows
-        it.
+    coupled : array or None
+        The largest counts, of variables that are coupled: their mean has a slope that is not the variance of
+        independent ones, but the last step shows it. Steps are those in which the log-odds of the mean are straight.
     """
     tilts, low, high = start, np.full_like(start, -np.inf), np.full_like(start, np.inf)
-    longest, best, nearest = np.full_like(start, 2.0), start, np.full_like(start, np.inf)
+    longest, best, nearest = np.maximum(2.0, np.abs(start) / 64.0), start, np.full_like(start, np.inf)
     previous: tuple[Float64, Float64] | None = None
     for _ in range(steps):
         mean, variance = moments(tilts)
         with np.errstate(all="ignore"):
-            if coupled and previous is not None:
-                secant = (mean - previous[1]) / (tilts - previous[0])
-                usable = np.isfinite(secant) & (secant > 1e-3 * variance) & (secant < 1e3 * variance)
-                variance = np.where(usable, secant, variance)
-            off = target(tilts, mean, variance) - mean
+            rise, slope = _as_they_are, variance
+            if coupled is not None:
+                rise = partial(_rise_of_log_odds, coupled)
+                slope = variance * coupled / (mean * (coupled - mean))
+                if previous is not None:
+                    secant = rise(previous[1], mean) / (tilts - previous[0])
+                    usable = np.isfinite(secant) & (secant > 1e-3 * slope) & (secant < 1e3 * slope)
+                    variance = np.where(usable, variance * secant / slope, variance)
+                    slope = np.where(usable, secant, slope)
+            aim = target(tilts, mean, variance)
+            off = aim - mean
             # A mean that cannot get there is not followed far.
             better = np.abs(off) < 0.999 * nearest
             best, nearest = np.where(better, tilts, best), np.where(better, np.abs(off), nearest)
             close = np.abs(off) <= near * np.sqrt(variance) + slack
             if close.all():
                 return tilts
-            new = tilts + np.clip(off / variance, -longest, longest)
+            step = rise(mean, aim) / slope
+            step = np.where(np.isfinite(step), np.clip(step, -longest, longest), np.sign(off) * longest)
+            new = tilts + step
             longest = 2.0 * longest
             low, high = np.where(off > 0, tilts, low), np.where(off < 0, tilts, high)
             new = np.where((low < new) & (new < high), new, 0.5 * (low + high))
+            new = np.where(np.isfinite(new), new, tilts)
         previous = (tilts, mean)
         tilts = np.where(close, tilts, new)
     return best
+
+
+def _as_they_are(mean: Float64, other: Float64) -> Float64:
+    return other - mean
+
+
+def _rise_of_log_odds(most: Float64, mean: Float64, other: Float64) -> Float64:
+    return np.asarray(np.log(other / mean) - np.log((most - other) / (most - mean)))
 
 
 def cumulant_change(nu: Float64, tilt: Float64 | float) -> tuple[Float64, Float64]:

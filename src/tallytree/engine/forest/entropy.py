@@ -27,7 +27,8 @@ from ..arithmetic import UNIT_ROUNDOFF, Carried
 from ..ladder import announce
 from ..log_sums import log_sum
 from ..problem import ForestProblem
-from .ladder import LOGS, infer, pairs_of_counts, relative_counts, tilted
+from .ladder import LOGS, infer, pairs_of_counts, relative_counts
+from .tilts import tilted
 from .values import ForestValues
 
 

@@ -24,12 +24,6 @@ relative error of a state is large only where counts make it far less probable t
 
 This needs all counts of transformed clusters, those below their noise as well: cut off, they would be missing where
 they are all that a rare state has.
-
-Tilts for forests: where the posterior mean of every top-level count lies.
-
-Multiplying the weight of every state by e^(s score) and the table by e^(-s z) changes nothing but rounding. The
-convolutions are accurate around the mean of the count under the forest alone, so s is chosen to put that mean at the
-posterior mean. Means under the forest alone come from ordinary belief propagation.
 """
 
 from __future__ import annotations
@@ -38,15 +32,14 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from scipy.special import softmax
+from numpy.typing import NDArray
 
-from ...arrays import Float64, Ints
+from ...arrays import Float64
 from ...memo import cached
 from .. import native, thresholds
-from ..answer import Answer
+from ..answer import Answer, stacked
 from ..arithmetic import (
     ARITHMETICS,
     LN2_HIGH,
@@ -60,58 +53,32 @@ from ..arithmetic import (
 from ..ladder import TOLERANCE, announce, climb
 from ..log_sums import anchor, log_sum
 from ..problem import ForestProblem
-from ..tilt import tilt_towards
-from .certificate import certificate, rounding_error, table_tops
-from .sum_product import ForestPass, bare_marginals, propagate, reparametrised
+from .certificate import rounding_error
+from .parts import find_windows, largest_gap, mixed, state_weights, without_far_states
+from .sum_product import both_passes, propagate, read, reparametrised
+from .tilts import Tilter, tilted, vertex_tilt
 from .values import ForestValues
-
-
-def both_passes(problem: ForestProblem, kind: type[Direct]) -> Answer:
-    """Upwards and downwards, by the compiled engine where it has this arithmetic."""
-    with np.errstate(all="ignore"):
-        if kind.keep > 0.0 and native.present():
-            edge_top, tops = anchor(problem.log_edge, (2, 3)), table_tops(problem)
-            return _read(
-                problem, native.cluster_pass(problem, edge_top, tops, kind.keep, kind is Fourier), kind
-            )
-        passes = ForestPass(problem, kind())
-        passes.upward()
-        return passes.downward()
-
-
-def _read(problem: ForestProblem, found: Any, kind: type[Direct]) -> Answer:
-    """What the compiled engine found, with its certificate."""
-    log_z, messages, log_edges, log_counts, error, vanished, noise = found
-    log_z = np.where(np.isnan(log_z), -math.inf, log_z)
-    bound = certificate(problem, kind.keep, log_z, messages, error, vanished)
-    noise = noise if problem.program.set_top.all() else error
-    return Answer(log_z, messages, log_counts, bound, log_edges=log_edges, vanished=vanished, noise=noise)
 
 
 def noisy_bound(problem: ForestProblem, found: Answer) -> Float64:
     """The bound on log-odds found by a pass with transforms, (B,), such that it holds for all states."""
     with np.errstate(all="ignore"):  # messages of a failed pass may be any number
         if problem.program.set_top.all():
-            bound = found.bound + _transform_error(problem, found)
+            bound = found.bound + transform_error(problem, found)
         else:  # an error of Z may be one of the rarest state
             bound = found.bound + 2.0 * found.noise * np.exp(-_log_rarest(problem, found))
     return np.where(np.isnan(bound), math.inf, bound)
 
 
-def _transform_error(problem: ForestProblem, found: Answer) -> Float64:
+def transform_error(problem: ForestProblem, found: Answer) -> Float64:
+    """What noise that is a share of any state of the free forest may do to the states that were found, (B,)."""
     alone = problem.without_counts()
     free = propagate(alone) or both_passes(alone, Direct)
-    excess = _state_weights(problem, free) - _state_weights(problem, found)
+    excess = state_weights(problem, free) - state_weights(problem, found)
     # A state that the forest alone excludes has no weight, and no error.
     largest = np.where(free.messages == -math.inf, -math.inf, excess).max(axis=(1, 2), initial=-math.inf)
     amplified = np.exp(np.minimum(largest + _log_norm(problem), 700.0))
     return np.asarray(2.0 * found.noise * amplified)
-
-
-def _state_weights(problem: ForestProblem, found: Answer) -> Float64:
-    """Logarithms of the weight of all configurations with a vertex in a state but for its own weight, (B, D, K)."""
-    own = log_sum(problem.log_leaf + found.messages, keepdims=True)
-    return np.asarray(found.messages - own + found.log_mean[:, None, None])
 
 
 def _log_norm(problem: ForestProblem) -> Float64:
@@ -133,90 +100,12 @@ def _log_rarest(problem: ForestProblem, found: Answer) -> Float64:
     return np.asarray(np.nan_to_num(log_prob, nan=-math.inf).min(axis=(1, 2), initial=0.0))
 
 
-_STEPS = 40
-
-
-class Tilter:
-    """Tilts (B, n_sets) for a batch of models; those of sets inside others are 0."""
-
-    def __init__(self, problem: ForestProblem) -> None:
-        self.problem, self.top = problem, problem.program.set_top
-        self.size = np.diff(problem.offset) - 1
-
-    def _moments(self, rows: Ints, tilts: Float64) -> tuple[Float64, Float64]:
-        """Mean and a variance of the count of every set (row, set) under the tilted forest; 0 inside others."""
-        weight, score = self._marginals(rows, tilts), self.problem.score
-        weight = np.where(np.isfinite(weight), weight, 0.0)  # a tilt may be poor, the certificate tells
-        mean = (weight * score).sum(2)
-        variance = (weight * score**2).sum(2) - mean**2
-        held = self.problem.top_set >= 0
-
-        def sums(values: Float64) -> Float64:
-            place = self.problem.top_set[held]
-            return np.reshape(
-                [np.bincount(place, row, len(self.top)) for row in values[:, held]], tilts.shape
-            )
-
-        return sums(mean), np.maximum(sums(variance), 1e-12)
-
-    def _marginals(self, rows: Ints, tilts: Float64) -> Float64:
-        """Marginals (row, D, K) of the forest alone under tilts (row, set)."""
-        problem = self.problem
-        log_edge = problem.log_edge if len(problem.log_edge) == 1 else problem.log_edge[rows]
-        leaf = problem.log_leaf[rows] + _vertex_tilt(problem, tilts)[:, :, None] * problem.score
-        quick = bare_marginals(problem.structure.rooting, leaf, log_edge)
-        if quick is not None:
-            return quick
-        with np.errstate(all="ignore"):
-            found = both_passes(replace(problem.without_counts(), log_leaf=leaf, log_edge=log_edge), Direct)
-            return np.asarray(softmax(leaf + found.messages, axis=2))
-
-    def first(self) -> Float64:
-        """Tilts from the tables and a Gaussian law of the counts."""
-        batch = len(self.problem)
-        return self._search(np.arange(batch), None, np.zeros((batch, len(self.top))))
-
-    def again(self, found: Answer, tilts: Float64, rows: Ints) -> Float64:
-        """Tilts at the posterior means that an uncertain answer reports."""
-        wanted = np.zeros((len(rows), len(self.top)))
-        for s in np.flatnonzero(self.top).tolist():
-            cells = found.log_beliefs[rows, self.problem.offset[s] : self.problem.offset[s + 1]]
-            cells = np.where(np.isnan(cells), -np.inf, cells)
-            with np.errstate(all="ignore"):  # an uncertain answer may be any number
-                probs = np.exp(cells - cells.max(axis=1, keepdims=True))
-                mean = (probs * np.arange(probs.shape[1])).sum(1) / probs.sum(1)
-            wanted[:, s] = np.where(np.isfinite(mean), mean, 0.5 * self.size[s])
-        return self._search(rows, wanted, tilts[rows])
-
-    def _search(self, rows: Ints, wanted: Float64 | None, start: Float64) -> Float64:
-        """Newton steps in s; without a wanted mean, towards that of table times a local Gaussian."""
-
-        def target(tilts: Float64, mean: Float64, variance: Float64) -> Float64:
-            aim = wanted if wanted is not None else self._aims(rows, tilts, mean, variance)
-            return np.where(self.top, np.clip(aim, 0.02, self.size - 0.02), mean)
-
-        moments = partial(self._moments, rows)
-        return tilt_towards(moments, target, start, near=0.5, slack=0.5, steps=_STEPS, coupled=True)
-
-    def _aims(self, rows: Ints, tilts: Float64, mean: Float64, variance: Float64) -> Float64:
-        """Means, not modes, which noise has anywhere: a tilt that is not needed blows up the ends of long tables."""
-        out = mean.copy()
-        problem = self.problem
-        for s in np.flatnonzero(self.top).tolist():
-            table = problem.tables[:, problem.offset[s] : problem.offset[s + 1]]
-            table = table if len(table) == 1 else table[rows]
-            z = np.arange(table.shape[1])
-            near = 0.5 * (z - mean[:, s : s + 1]) ** 2 / variance[:, s : s + 1]
-            with np.errstate(invalid="ignore"):
-                aim = softmax(table - tilts[:, s : s + 1] * z - near, axis=1) @ z
-            out[:, s] = np.where(np.isnan(aim), out[:, s], aim)  # of a table that allows nothing
-        return out
-
-
 SMALL = 256  # up to this size logarithms take no longer than a search for tilts
 LONG = 2048  # up to this size direct sums take no longer than transforms, and a search for tilts as long as they do
 LOGS = 5e-9  # seconds per pair of counts of a pass in logarithms, measured on paths of 10^4
-ROWS = 1e-9  # the same with an exponent for every count, of those that can matter
+ROWS = 2.5e-10  # the same with an exponent for every count, of those that can matter, on paths of 10^5
+_FEW = 4.0  # counts at an end of a table: transforms take as long as a pass with an exponent for each
+_APART = 9.0  # nats that a table may rise above what a tilt reaches: noise rises by as much
 _ROUNDS = 3
 _LITTLE = 3.0  # times the rounding that every rung has: the next one would gain no more, and takes longer
 _COUNT_ERROR = 1e-210  # of the probability of a count; above 1e-200 it is relatively accurate
@@ -224,10 +113,11 @@ _COUNT_ERROR = 1e-210  # of the probability of a count; above 1e-200 it is relat
 Rung = Callable[[ForestProblem], Answer]
 
 
-def infer(problem: ForestProblem, known: Answer | None = None) -> Answer:
+def infer(problem: ForestProblem, known: Answer | None = None, start: Float64 | None = None) -> Answer:
     """Answers for a batch, each with the tilts that gave it.
 
-    `known` is the answer for the same models with other constants: what certified it is tried first.
+    `known` is the answer for the same models with other constants: what certified it is tried first. Tables
+    for which there are tilts to `start` with are not cut into windows.
     """
     if len(problem.offset) == 1:
         found = propagate(problem)
@@ -242,7 +132,14 @@ def infer(problem: ForestProblem, known: Answer | None = None) -> Answer:
     plain: Rung = lambda part: run(part, _no_tilts(part), Direct)  # noqa: E731
     if problem.longest <= SMALL:
         return climb([plain, _certain], problem)
-    search = _UnderTilts(problem)
+    if (
+        native.present()
+        and pairs_of_possible_counts(problem) <= _FEW * problem.log_leaf.size * problem.n_states**2
+    ):
+        return _certain(problem)
+    search = _UnderTilts(problem, start)
+    if start is None and problem.longest > LONG and search.far_apart():
+        return _last_if_worth(search.by_windows, [search.entrywise], problem)
     # With an exponent for every count tilts change nothing but the place where these are exact.
     last: list[Rung] = [search.entrywise] if native.present() else [search.entrywise, _certain]
     quick = plain if problem.longest <= LONG else search.by_fourier
@@ -256,12 +153,17 @@ def _last_if_worth(quick: Rung, last: list[Rung], problem: ForestProblem) -> Ans
     log-odds are large, most of it.
     """
     found = quick(problem)
-    with np.errstate(all="ignore"):  # messages of a failed pass may be any number
-        everywhere = rounding_error(problem, found.log_mean, found.messages)
-    failed = np.flatnonzero(~(found.bound <= np.fmax(TOLERANCE, _LITTLE * everywhere)))
+    failed = np.flatnonzero(~_is_enough(problem, found))
     if not len(failed):
         return found
     return found.patched(climb(last, problem.take(failed)), failed)
+
+
+def _is_enough(problem: ForestProblem, found: Answer) -> NDArray[np.bool_]:
+    """Whether another pass could not certify much more, (B,)."""
+    with np.errstate(all="ignore"):  # messages of a failed pass may be any number
+        everywhere = rounding_error(problem, found.log_mean, found.messages)
+    return np.asarray(found.bound <= np.fmax(TOLERANCE, _LITTLE * everywhere))
 
 
 def relative_counts(problem: ForestProblem, answer: Answer) -> Float64:
@@ -273,7 +175,8 @@ def relative_counts(problem: ForestProblem, answer: Answer) -> Float64:
         found.bound = np.where(found.vanished <= _COUNT_ERROR, found.bound, math.inf)
         return found
 
-    if np.isin(answer.arithmetic, [ARITHMETICS.index(kind) for kind in (Wide, LogSpace)]).all():
+    entrywise = np.isin(answer.arithmetic, [ARITHMETICS.index(kind) for kind in (Wide, LogSpace)])
+    if (entrywise & (answer.vanished == 0.0)).all():
         return np.asarray(answer.log_beliefs)
     rungs: list[Rung] = [partial(certain, kind) for kind in (Direct, _entrywise())]
     return np.asarray(climb(rungs, problem).log_beliefs)
@@ -320,21 +223,49 @@ def pairs_of_possible_counts(problem: ForestProblem) -> float:
 class _UnderTilts:
     """Rungs that share what is known about tilts, (B, n_sets) for the whole batch."""
 
-    def __init__(self, problem: ForestProblem) -> None:
-        self._tilter = Tilter(problem)
+    def __init__(self, problem: ForestProblem, start: Float64 | None = None) -> None:
+        self._tilter, self._start = Tilter(problem), start
 
     @cached
     def _tilts(self) -> Float64:
-        return self._tilter.first()
+        return self._tilter.first() if self._start is None else self._start
 
     def entrywise(self, problem: ForestProblem) -> Answer:
         return _certain(problem, self._tilts[problem.rows])
+
+    def far_apart(self) -> bool:
+        """Whether the table of every model is under its tilt largest where the tilted forest cannot come."""
+        problem = self._tilter.problem
+        if not native.present() or len(problem.offset) != 2:
+            return False
+        z = np.arange(problem.tables.shape[1])
+        mean, variance = self._tilter.moments_at(self._tilts)
+        own = problem.tables - self._tilts * z
+        near = np.where(np.abs(z - mean) <= 8.0 * np.sqrt(variance) + 8.0, own, -math.inf)
+        with np.errstate(invalid="ignore"):
+            return bool((own.max(axis=1) - near.max(axis=1) > _APART).all())
+
+    def by_windows(self, problem: ForestProblem) -> Answer:
+        """The mixture over windows of a table that one tilt does not serve."""
+        found = []
+        for b in range(len(problem)):
+            one = problem.take(np.array([b]))
+            windows = find_windows(Tilter(one), self._tilts[one.rows])
+            if windows is None:
+                found.append(self.entrywise(one))
+                continue
+            parts = one.take(np.zeros(len(windows.tables), int))
+            parts = replace(parts, tables=np.stack(windows.tables), origin=None)
+            answer = mixed(one, infer(parts, start=np.concatenate(windows.tilts)))
+            answer.bound = answer.bound + 2.0 * windows.share_outside(answer)
+            found.append(answer)
+        return stacked(found)
 
     def by_fourier(self, problem: ForestProblem) -> Answer:
         """FFT passes under better and better tilts, at most a few rounds."""
         found = run(problem, self._tilts[problem.rows], Fourier)
         for _ in range(_ROUNDS):
-            failed = np.flatnonzero(~(found.bound <= TOLERANCE))
+            failed = np.flatnonzero(~_is_enough(problem, found))
             if not len(failed):
                 break
             better = self._tilter.again(found, self._tilts, failed)
@@ -356,15 +287,23 @@ def run(problem: ForestProblem, tilts: Float64, kind: type[Direct]) -> Answer:
         with np.errstate(all="ignore"):
             log_z, *others, power = native.row_pass(problem, tilts)
             log_z = power * LN2_HIGH + (power * LN2_LOW + log_z)
-            found = _read(problem, (log_z, *others, np.zeros(len(problem))), kind)
+            found = read(problem, (log_z, *others, np.zeros(len(problem))), kind)
         return replace(found, tilts=tilts, arithmetic=number)
-    shifted, constant = tilted(problem, tilts)
+    full, constant = tilted(problem, tilts)
+    shifted = full
+    dropped: Float64 | float = 0.0
+    if kind is Fourier and problem.program.set_top.all():
+        shifted, dropped = without_far_states(full)
     even, moved = (shifted, 0.0) if kind.keep == 0.0 else reparametrised(shifted)
     found = both_passes(even, kind)
+    found.noise = found.noise + dropped
     bound = noisy_bound(even, found) if kind is Fourier else found.bound
-    shift = _vertex_tilt(problem, tilts)[:, :, None] * problem.score + moved
-    # Weights and tables were rounded where the tilt was added.
-    reach = np.abs(tilts).max(axis=1, initial=0.0) * float(problem.score.max(axis=1).sum())
+    shift = vertex_tilt(problem, tilts)[:, :, None] * problem.score + moved
+    # Weights and tables were rounded where the tilt was added; vertices of one state move nothing but Z.
+    undecided = (shifted.log_leaf > -math.inf).sum(axis=2) > 1
+    reach = np.abs(tilts).max(axis=1, initial=0.0) * (1.0 + undecided @ problem.score.max(axis=1))
+    if shifted is not full:  # far log-odds have the rounding of their own size
+        reach = reach + 8.0 * (largest_gap(full) + np.abs(tilts).max(axis=1, initial=0.0))
     return Answer(
         found.log_mean + constant,
         found.messages + shift,
@@ -390,36 +329,6 @@ def exact_log_norm(problem: ForestProblem, tilts: Float64, constants: Float64) -
         values = ForestValues(problem, wide)
         values.upward()
         return values.log_z(constants)
-
-
-def _vertex_tilt(problem: ForestProblem, tilts: Float64) -> Float64:
-    """The tilt of every vertex, (B, D): that of its top-level set."""
-    out = np.zeros((len(tilts), problem.program.n_variables))
-    inside = problem.top_set >= 0
-    out[:, inside] = tilts[:, problem.top_set[inside]]
-    return out
-
-
-def tilted(problem: ForestProblem, tilts: Float64) -> tuple[ForestProblem, Float64]:
-    """The same models with other rounding errors, and what was taken out of their log-weights, (B,).
-
-    Weights get e^(s score) and tables e^(-s z) at the top-level sets. Tables are tilted around their highest place
-    under the tilt, which becomes 0: a steep one is rounded at the size of what it says, not at that of its entries.
-    """
-    taken_out = np.zeros(len(tilts))
-    if not tilts.any():
-        return problem, taken_out
-    leaf = problem.log_leaf + _vertex_tilt(problem, tilts)[:, :, None] * problem.score
-    tables = problem.full_tables.copy()
-    rows = np.arange(len(tilts))
-    for s in np.flatnonzero(problem.program.set_top).tolist():
-        cells = slice(problem.offset[s], problem.offset[s + 1])
-        own, z, tilt = tables[:, cells], np.arange(problem.offset[s + 1] - problem.offset[s]), tilts[:, s]
-        top = (own - tilt[:, None] * z).argmax(axis=1)
-        height = np.where(own[rows, top] > -math.inf, own[rows, top], 0.0)
-        tables[:, cells] = (own - height[:, None]) - tilt[:, None] * (z - top[:, None])
-        taken_out += height - tilt * top
-    return replace(problem, log_leaf=leaf, tables=tables), taken_out
 
 
 def _rounded_at(problem: ForestProblem, tilts: Float64, found: Answer) -> Float64:

@@ -148,7 +148,8 @@ class ForestSolver(Solver):
         for r in range(len(v)):
             alone, push = without_common(*sets, v[r], pushed[r])
             leaf = np.stack([np.zeros(alone.shape), alone], axis=-1)
-            found = directional_derivatives(problem, self.sums, Direction(leaf, still, push))
+            size = np.abs(np.where(free, v[r], 0.0)).max(axis=1, initial=0.0)
+            found = directional_derivatives(problem, self.sums, Direction(leaf, still, push), size)
             moved[r], moved_counts[r] = found.leaf[..., 1], found.tables
         return Derivatives(moved, moved_counts if counts else None)
 

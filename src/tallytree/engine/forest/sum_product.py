@@ -14,17 +14,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...arrays import Float64, Ints
 from ...structure.forest import clusters
 from ...structure.forest.clusters import MATRIX, VECTOR
 from .. import native
 from ..answer import Answer
-from ..arithmetic import ARITHMETICS, TINY, UNIT_ROUNDOFF, Direct, fold
+from ..arithmetic import ARITHMETICS, TINY, UNIT_ROUNDOFF, Direct, Fourier, fold
 from ..log_sums import anchor
 from ..problem import ForestProblem
-from .certificate import certificate
+from .certificate import certificate, table_tops
 from .values import Chunk, ForestValues
 
 
@@ -267,16 +266,6 @@ def _fold_sum(values: Float64, shape: tuple[int, ...]) -> Float64:
 # -- without counts ---------------------------------------------------------------------------------------------------
 
 
-def bare_marginals(rooted: tuple[NDArray[Any], ...], log_leaf: Float64, log_edge: Float64) -> Float64 | None:
-    """Marginals (B, D, K) of a forest without counts, or None without the compiled engine."""
-    if not native.present():
-        return None
-    with np.errstate(all="ignore"):
-        leaf, _ = scaled(log_leaf, (2,))
-        edges, _ = scaled(log_edge, (2, 3))
-    return np.asarray(native.forest_means(rooted, leaf, edges)[0])
-
-
 def reparametrised(problem: ForestProblem) -> tuple[ForestProblem, Float64 | float]:
     """The same models with what children say moved into the weights, and what that adds to the weights.
 
@@ -318,3 +307,28 @@ def scaled(log_values: Float64, axes: tuple[int, ...]) -> tuple[Float64, Float64
     """Plain numbers, the largest of every table 1, and the logarithms taken out."""
     top = anchor(log_values, axes)
     return np.ascontiguousarray(np.exp(log_values - top)), top
+
+
+# -- both ways -------------------------------------------------------------------------------------------------------
+
+
+def both_passes(problem: ForestProblem, kind: type[Direct]) -> Answer:
+    """Upwards and downwards, by the compiled engine where it has this arithmetic."""
+    with np.errstate(all="ignore"):
+        if kind.keep > 0.0 and native.present():
+            edge_top, tops = anchor(problem.log_edge, (2, 3)), table_tops(problem)
+            return read(
+                problem, native.cluster_pass(problem, edge_top, tops, kind.keep, kind is Fourier), kind
+            )
+        passes = ForestPass(problem, kind())
+        passes.upward()
+        return passes.downward()
+
+
+def read(problem: ForestProblem, found: Any, kind: type[Direct]) -> Answer:
+    """What the compiled engine found, with its certificate."""
+    log_z, messages, log_edges, log_counts, error, vanished, noise = found
+    log_z = np.where(np.isnan(log_z), -math.inf, log_z)
+    bound = certificate(problem, kind.keep, log_z, messages, error, vanished)
+    noise = noise if problem.program.set_top.all() else error
+    return Answer(log_z, messages, log_counts, bound, log_edges=log_edges, vanished=vanished, noise=noise)

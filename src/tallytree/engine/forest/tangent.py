@@ -13,22 +13,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from ...arrays import Bools, Float64, Ints
 from .. import native
 from ..answer import Answer
-from ..arithmetic import Carried, Direct, Fourier
+from ..arithmetic import UNIT_ROUNDOFF, Carried, Direct, Fourier
 from ..ladder import TANGENT, announce
 from ..log_sums import anchor
 from ..problem import ForestProblem
 from .certificate import table_tops
-from .ladder import Tilter, pairs_of_counts, tilted
+from .ladder import infer, noisy_bound, pairs_of_counts, transform_error
+from .parts import Windows, find_windows, without_far_states
 from .sum_product import ForestPass
+from .tilts import Tilter, tilted, vertex_tilt
 from .values import Chunk
 
 
@@ -72,9 +76,12 @@ class _TangentPass(ForestPass):
         self.moved.edge[batch, edge] = pair.imag
 
 
-def directional_derivatives(problem: ForestProblem, answer: Answer, direction: Direction) -> Direction:
+def directional_derivatives(
+    problem: ForestProblem, answer: Answer, direction: Direction, size: Float64 | float = 0.0
+) -> Direction:
     """Derivatives of P(state), P(pair of states) and P(count) along a direction; `answer` is what inference found.
 
+    `size` (B,) is the largest entry of the direction that was asked for, where what has no effect was taken out of it.
     Entries of the direction at weights of -inf have no effect; all others must be finite.
     """
     means = _expectations(problem, answer)
@@ -83,7 +90,7 @@ def directional_derivatives(problem: ForestProblem, answer: Answer, direction: D
     centred = Direction(*map(_centred, direction, means, tables, sums))
     found, left = Direction(*(np.zeros(m.shape) for m in means)), np.arange(len(problem))
     if native.present() and not direction.edge.any():
-        left = _in_plain_numbers(problem, answer, means, direction, centred, found)
+        left = _in_plain_numbers(problem, answer, means, direction, centred, size, found)
     if len(left):
         part, own = problem.take(left), Direction(*(move[left] for move in centred))
         announce(pairs_of_counts(part), TANGENT, "A derivative")
@@ -172,6 +179,7 @@ def weighed(probs: Float64, change: Float64, sums: Sums) -> Float64:
 
 # What is promised of a derivative: a share of the direction times the standard deviation of the variable.
 _SHARE = 1e-10
+_VALUES = 1e-3  # relative error of values that leaves bounds on their derivatives what they are
 
 
 def _in_plain_numbers(
@@ -180,21 +188,115 @@ def _in_plain_numbers(
     means: Direction,
     direction: Direction,
     centred: Direction,
+    size: Float64 | float,
     found: Direction,
 ) -> Ints:
     """Write the derivatives that compiled passes in plain numbers are certain of; return the models without."""
+
+    def improve(rows: Ints, part: ForestProblem, tilts: Float64, kind: type[Direct], lost: float) -> Ints:
+        shifted, known, lost_states = _tilted_without_far_states(part, answer.take(rows), tilts)
+        own, along, move = (Direction(*(x[rows] for x in given)) for given in (means, direction, centred))
+        least = np.broadcast_to(size, len(problem))[rows]
+        moved, certain = _one(shifted, known, own, along, move, kind, lost + lost_states, least)
+        for to, change in zip(found, moved):
+            to[rows] = change
+        return rows[~certain]
+
     left = np.arange(len(problem))
     for tilts in _tilts(problem, answer):
         for kind in (Fourier, Direct):
-            shifted = tilted(problem.take(left), tilts[left])[0]
-            own, along, move = (Direction(*(x[left] for x in given)) for given in (means, direction, centred))
-            moved, certain = _one(shifted, own, along, move, kind)
-            for to, change in zip(found, moved):
-                to[left] = change
-            left = left[~certain]
+            left = improve(left, problem.take(left), tilts[left], kind, 0.0)
             if not len(left):
                 return left
-    return left
+    if len(problem.offset) != 2:
+        return left
+    failed = []
+    for b in left:
+        row = np.array([b])
+        own = answer.take(row)
+        windows = find_windows(Tilter(problem.take(row)), own.tilts)
+        if windows is not None:
+            heaviest = windows.heaviest(own)
+            part = replace(problem.take(row), tables=heaviest.tables[0][None])
+            lost = heaviest.share_outside(own)
+            for kind in (Fourier, Direct):
+                row = improve(row, part, heaviest.tilts[0], kind, lost) if len(row) else row
+            if len(row) and len(windows.tables) > 1:
+                one = Direction(*(x[row] for x in centred)), np.broadcast_to(size, len(problem))[row]
+                mixture, certain = _mixed(problem.take(row), windows, own, *one)
+                for to, change in zip(found, mixture):
+                    to[row] = change
+                row = row[~certain]
+        failed.extend(row.tolist())
+    return np.array(failed, int)
+
+
+def _mixed(
+    problem: ForestProblem, windows: Windows, answer: Answer, direction: Direction, size: Float64
+) -> tuple[Direction, NDArray[np.bool_]]:
+    """Derivatives of a mixture over windows for one model, and whether they are certain.
+
+    ``d sum_j w_j P_j = sum_j w_j (d P_j + P_j (m_j - m))``, m_j the mean of the direction in window j.
+    """
+    parts = problem.take(np.zeros(len(windows.tables), int))
+    parts = replace(parts, tables=np.stack(windows.tables), origin=None)
+    known = infer(parts, start=np.concatenate(windows.tilts))
+    means = _expectations(parts, known)
+    sums: tuple[Sums, ...] = (_sums_over((2,)), _sums_over((2, 3)), partial(sums_over_sets, problem.offset))
+    alive = [
+        np.where(x == -math.inf, 0.0, move)
+        for x, move in zip((parts.log_leaf, parts.log_edge, parts.tables), direction)
+    ]
+    along = Direction(*(np.broadcast_to(x, m.shape) for x, m in zip(alive, means)))
+    centred = Direction(*map(_centred, along, means, (parts.log_leaf, parts.log_edge, parts.tables), sums))
+    share = softmax(known.log_mean)
+    mean = sum((m * x).reshape(len(share), -1).sum(axis=1) for m, x in zip(means, along))
+    spread = float(np.sqrt(share @ (mean - share @ mean) ** 2))
+    certain, moved = np.zeros(len(share), bool), Direction(*(np.zeros(m.shape) for m in means))
+    for kind in (Fourier, Direct):
+        shifted, below, lost = _tilted_without_far_states(parts, known, np.concatenate(windows.tilts))
+        found, sure = _one(
+            shifted, below, means, along, centred, kind, lost, np.broadcast_to(size, len(share))
+        )
+        for to, new in zip(moved, found):
+            to[sure & ~certain] = new[sure & ~certain]
+        certain |= sure
+        if certain.all():
+            break
+    # What errors of the windows' means and shares do, and what is outside of all windows.
+    doubt = sum(
+        (m * (1.0 - m) * np.abs(x)).reshape(len(share), -1).sum(axis=1) for m, x in zip(means, centred)
+    )
+    error = 2.0 * float((known.bound * doubt).max())
+    error += spread * float((known.bound + 8.0 * UNIT_ROUNDOFF * np.abs(known.log_mean)).max())
+    reach = np.abs(direction.tables).max(initial=0.0) + np.abs(direction.leaf).max(axis=2).sum()
+    error += 4.0 * windows.share_outside(answer) * reach
+    change = Direction(
+        *(
+            np.tensordot(share, d + m * (mean - share @ mean).reshape(-1, *[1] * (m.ndim - 1)), 1)[None]
+            for d, m in zip(moved, means)
+        )
+    )
+    likeliest = np.tensordot(share, means.leaf, 1).argmax(axis=1)[None, :, None]
+    np.put_along_axis(change.leaf, likeliest, 0.0, 2)  # what is rare keeps its digits
+    np.put_along_axis(change.leaf, likeliest, -change.leaf.sum(axis=2, keepdims=True), 2)
+    return change, np.array([bool(certain.all()) and error <= _SHARE * float(size[0])])
+
+
+def _tilted_without_far_states(
+    problem: ForestProblem, answer: Answer, tilts: Float64
+) -> tuple[ForestProblem, Answer, Float64 | float]:
+    """The models under tilts without far states, their answers, and the largest share that these may have, (B,)."""
+    full, constant = tilted(problem, tilts)
+    moved = answer.messages - vertex_tilt(problem, tilts)[:, :, None] * problem.score
+    known = replace(answer, log_mean=answer.log_mean - constant, given_messages=moved)
+    if not problem.program.set_top.all():
+        return full, known, 0.0
+    shifted, dropped = without_far_states(full)
+    if shifted is full:
+        return full, known, 0.0
+    with np.errstate(all="ignore"):
+        return shifted, known, transform_error(shifted, replace(known, noise=dropped))
 
 
 def _tilts(problem: ForestProblem, answer: Answer) -> Iterator[Float64]:
@@ -210,12 +312,23 @@ def _tilts(problem: ForestProblem, answer: Answer) -> Iterator[Float64]:
 
 
 def _one(
-    shifted: ForestProblem, means: Direction, direction: Direction, centred: Direction, kind: type[Direct]
+    shifted: ForestProblem,
+    known: Answer,
+    means: Direction,
+    direction: Direction,
+    centred: Direction,
+    kind: type[Direct],
+    lost: Float64 | float,
+    size: Float64,
 ) -> tuple[Direction, NDArray[np.bool_]]:
-    """Derivatives, and for which models they are certain; `shifted` has the tilts."""
+    """Derivatives, and for which models they are certain.
+
+    `shifted` has the tilts, as does its answer `known`, and lacks what may have a share `lost` of any state. `size`
+    (B,) is that of the direction.
+    """
     edge_top, tops = anchor(shifted.log_edge, (2, 3)), table_tops(shifted)
     with np.errstate(all="ignore"):
-        d_message, d_pairs, d_counts, error, vanished = native.cluster_tangent(
+        d_message, d_pairs, d_counts, error, vanished, noise = native.cluster_tangent(
             shifted, edge_top, tops, kind.keep, kind is Fourier, centred.leaf, centred.tables
         )
         rise, probs = centred.leaf + d_message, means.leaf
@@ -225,13 +338,19 @@ def _one(
         spread = np.sqrt(probs * (probs @ (1.0 - np.eye(probs.shape[2]))))
         by_set = partial(sums_over_sets, shifted.offset)
         scale = np.maximum(
-            np.abs(np.where(probs > 0.0, direction.leaf, 0.0)).max(axis=(1, 2), initial=0.0),
-            np.sqrt(by_set(means.tables * centred.tables**2).max(axis=1, initial=0.0)),
+            size,
+            np.maximum(
+                np.abs(np.where(probs > 0.0, direction.leaf, 0.0)).max(axis=(1, 2), initial=0.0),
+                np.sqrt(by_set(means.tables * centred.tables**2).max(axis=1, initial=0.0)),
+            ),
         )
         reach = np.abs(centred.tables).max(axis=1, initial=0.0) + np.abs(centred.leaf).max(axis=2).sum(axis=1)
         still = 2.0 * spread * reach[:, None, None] <= _SHARE * scale[:, None, None]
         least = np.where(still, 1.0, spread).min(axis=(1, 2), initial=1.0)
-        unmoved = reach == 0.0
+        unmoved, error = reach == 0.0, error + 4.0 * lost * reach
+        if kind is Fourier:  # errors are compared with values, which noise must not be
+            values = noisy_bound(shifted, replace(known, noise=noise, bound=np.zeros(len(noise))))
+            error = np.where(values <= _VALUES, error, math.inf)
         certain = unmoved | ((error <= _SHARE * scale) & (vanished <= _SHARE * scale * least))
     change, d_pairs, d_counts = (
         np.where(unmoved.reshape(-1, *[1] * (x.ndim - 1)), 0.0, x) for x in (change, d_pairs, d_counts)

@@ -77,6 +77,7 @@ class Store:
 
 _CELLS = 1 << 17  # how many cells are worked on at a time: what fits in a cache
 _TRIMMED = 48  # windows shorter than this are kept whole
+_EXCLUDED = 4  # counts kept on either side, where excluded states of vertices below would lie
 
 # Axes (p, q, r) of the operands of a product; 0: length one.
 _AXES = {
@@ -341,7 +342,9 @@ class ForestValues:
                 # A state may be improbable: each is cut by its own measure. Ends that are lost in the noise of a
                 # transform stay: they may be all that a rare state of some vertex below has.
                 kept = (values > ar.keep * values.max(axis=1, keepdims=True)).any(axis=0)
-                first, width = _window(kept | self.transformed[rows])
+                first, last = _window(kept | self.transformed[rows])
+                first, last = np.maximum(first - _EXCLUDED, 0), np.minimum(last + _EXCLUDED, n)
+                width = last - first
                 count = np.arange(n)[:, None]
                 outside = (count < first) | (count >= first + width)
                 self.cut[rows, :states] = (values * outside).sum(1).T
@@ -355,9 +358,9 @@ def _width_class(width: Ints) -> Ints:
 
 
 def _window(keep: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """First kept count and number of counts up to the last kept one, by row; one count where none is kept."""
+    """First kept count and the one behind the last kept, by row; one count where none is kept."""
     n = len(keep)
     some = keep.any(axis=0)
     first = np.where(some, keep.argmax(axis=0), 0)
     last = np.where(some, n - keep[::-1].argmax(axis=0), 1)
-    return first, last - first
+    return first, last

@@ -17,8 +17,9 @@ from .. import native
 from ..answer import Answer
 from ..arithmetic import ARITHMETICS, Direct, Fourier, LogSpace, MaxPlus, Wide
 from ..problem import ForestProblem
-from .ladder import SMALL, tilted
+from .ladder import SMALL
 from .sum_product import reparametrised
+from .tilts import tilted
 from .values import Chunk, ForestValues
 
 _CELLS = 1 << 22  # cells of states, or uniform numbers, kept at a time
