@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.engine.pmf.weight import weight_of_table
+from tallytree.engine.pmf.events import weight_of_table
 from tallytree.learn import fit_sums
 from tallytree.models.poisson_binomial import WeightedEvents
 

@@ -15,9 +15,16 @@ from scipy import stats
 
 import tallytree as tt
 from tallytree.engine.pmf import sums, tree
-from tallytree.engine.pmf.events import Events, log_outcomes, shared_between_cells, tilt_to, to_lattice
+from tallytree.engine.pmf.events import (
+    Events,
+    Weight,
+    log_outcomes,
+    shared_between_cells,
+    tilt_to,
+    to_lattice,
+    weight_of_table,
+)
 from tallytree.engine.pmf.sums import SumLaw, expectation, log_table
-from tallytree.engine.pmf.weight import Weight, weight_of_table
 
 
 @pytest.fixture

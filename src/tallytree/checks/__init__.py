@@ -2,7 +2,7 @@
 
 Single numbers: :func:`integer`, :func:`real`, :func:`flag`, :func:`one_of`, :func:`generator`. Arrays: :func:`array`
 with a shape and what its entries are (:data:`REALS`, :data:`LOGS`, :data:`PROBABILITIES`, :data:`WHOLE`, ...);
-:func:`logits` and :func:`log_table` also keep the dtype and are quick. Groups, configurations and sums have modules of
+:func:`logits` and :func:`log_table` also keep the dtype and are quick. Groups and sums have modules of
 their own. Every message says what was required, what arrived and, where a user would make the mistake, what to do next.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import Float64
 from ..errors import ParameterError, TallyTreeError
@@ -432,3 +432,43 @@ def broadcast(
                 "logits (..., D), tables (..., n + 1)."
             ) from None
     return batch_shape
+
+
+# -- configurations, variables and evidence ----------------------------------------------------------------------
+
+
+def states(
+    y: ArrayLike, n: int, batch_shape: tuple[int, ...] = (), *, lead: bool = True
+) -> NDArray[np.bool_]:
+    """Configurations (..., D) of zeros and ones, whose leading axes, if allowed, broadcast against the batch."""
+    on = array("y", y, (..., n) if lead else (n,), ZERO_OR_ONE).astype(np.bool_)
+    if batch_shape and on.ndim > 1:
+        broadcast(batch_shape, [("`y`", on.shape[:-1])])
+    return on
+
+
+def variables(
+    value: ArrayLike | None, n: int, name: str, shape: tuple[Any, ...] = (...,)
+) -> NDArray[np.int64]:
+    """Variable numbers, checked; None: all of them."""
+    known = integers(0, n - 1, "numbers of variables")
+    return np.arange(n) if value is None else array(name, value, shape, known)
+
+
+def one_hot(count: int, n: int) -> Float64:
+    """Log-table of "exactly `count`"."""
+    table = np.full(n + 1, -math.inf)
+    table[count] = 0.0
+    return table
+
+
+def evidence(values: Mapping[int, int], n: int, outcomes: int = 2) -> tuple[NDArray[np.int64], list[Float64]]:
+    """Variables and one-hot leaf tables from {variable: value}; a chain has positions and their labels."""
+    instance("evidence", values, Mapping, f" from 0 ... {n - 1} to 0 ... {outcomes - 1}, such as {{3: 1}}")
+    variables = [integer("evidence", v, 0, n - 1, "the number of a variable") for v in values]
+    tables = []
+    for value in values.values():
+        whole = int(value) if isinstance(value, (bool, np.bool_)) else value
+        c = integer("evidence", whole, 0, outcomes - 1, "the value of a variable")
+        tables.append(one_hot(c, outcomes - 1))
+    return np.array(variables, np.int64), tables

@@ -19,7 +19,7 @@ from .. import checks
 from .._progress import Report
 from ..arrays import Float64
 from ..checks.sums import rectangular_weights
-from ..engine.pmf.weight import Weight, weight_of_table
+from ..engine.pmf.events import Weight, weight_of_table
 from ..errors import InfeasibleError, ParameterError
 from ..models.conditional_sum import ConditionalPoissonBinomial, event_bounds
 from ..models.poisson_binomial import PoissonBinomial, WeightedEvents

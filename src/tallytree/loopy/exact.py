@@ -15,7 +15,6 @@ from scipy.special import expit
 
 from .. import checks, display
 from ..arrays import Float64, Ints, States
-from ..checks import configurations
 from ..engine.law import log_convolve
 from ..errors import InfeasibleError, StructureError
 from ..memo import Caching, cached, once
@@ -234,7 +233,7 @@ class ExactResult(Caching):
         array([0. , 0.2, 0.6, 0.2])
         """
         members = (
-            np.unique(configurations.variables(group, self.graph.n_variables, "group"))
+            np.unique(checks.variables(group, self.graph.n_variables, "group"))
             if np.ndim(group) > 0
             else self.graph.members(group)  # type: ignore[arg-type]
         )
@@ -275,8 +274,8 @@ class ExactResult(Caching):
         >>> graph.exact().pairwise(0, [1, 2]).round(6)
         array([0.4, 0.4])
         """
-        first = int(configurations.variables([i], self.graph.n_variables, "i")[0])
-        others = configurations.variables(j, self.graph.n_variables, "j")
+        first = int(checks.variables([i], self.graph.n_variables, "i")[0])
+        others = checks.variables(j, self.graph.n_variables, "j")
         log_on = -np.logaddexp(0.0, -self.log_odds[first])
         if log_on == -math.inf:
             return np.zeros(np.shape(others))[()]

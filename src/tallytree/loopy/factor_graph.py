@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks, display
 from .._progress import Report, check_progress
 from ..arrays import Float64, Ints
-from ..checks.configurations import states
+from ..checks import states
 from ..checks.groups import all_members
 from ..engine import masks
 from ..engine.count import moments

@@ -14,7 +14,6 @@ from scipy.special import expit
 from .. import checks, display
 from .._progress import Report, stoppable
 from ..arrays import Float64, frozen
-from ..checks import configurations
 from ..errors import ParameterError
 from ..memo import Caching, cached
 from ..models.count import CountModel
@@ -279,7 +278,7 @@ class LoopyResult(Caching):
         """
         from .reliability import marginal_bounds
 
-        asked = np.ravel(configurations.variables(variables, self.graph.n_variables, "variables"))
+        asked = np.ravel(checks.variables(variables, self.graph.n_variables, "variables"))
         return marginal_bounds(self.graph, asked)
 
     @property

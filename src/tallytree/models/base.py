@@ -11,7 +11,6 @@ from scipy.special import expit
 
 from .. import checks
 from ..arrays import Float64, FloatArray, frozen
-from ..checks import configurations
 from ..errors import InfeasibleError, ParameterError
 from ..memo import Caching, cached
 from ..structure.nested.count_tree import CountTree
@@ -277,7 +276,7 @@ class ArgumentModel(Value):
         >>> tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1)).condition({0: 0}).marginals
         array([0., 1.])
         """
-        variables, _ = configurations.evidence(evidence, self.n_variables)
+        variables, _ = checks.evidence(evidence, self.n_variables)
         logits = np.array(self._arguments()["logits"])
         for v in variables.tolist():
             value = math.inf if evidence[v] else -math.inf

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from .. import checks, display
 from ..arrays import FloatArray
-from ..checks import configurations
 from ..errors import ParameterError
 from ..memo import cached
 from ..potentials import exactly
@@ -368,7 +367,7 @@ class ChainModel(ChainAnswers):
         >>> chain.condition({0: 0}).marginals[:, 1]
         array([0. , 0.5, 0.5])
         """
-        positions, tables = configurations.evidence(evidence, self.n_positions, self.n_labels)
+        positions, tables = checks.evidence(evidence, self.n_positions, self.n_labels)
         unary = np.array(self._unary)
         for t, table in zip(positions.tolist(), tables):
             unary[..., t, :] += table

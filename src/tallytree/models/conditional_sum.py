@@ -12,8 +12,8 @@ from scipy.special import expit
 from tallytree import checks
 from tallytree.engine.law import smaller_side
 from tallytree.engine.log_sums import log_sum
+from tallytree.engine.pmf.events import Weight
 from tallytree.engine.pmf.sums import draw, expectation
-from tallytree.engine.pmf.weight import Weight
 from tallytree.errors import InfeasibleError, ParameterError
 from tallytree.memo import cached
 from tallytree.models.base import place_in_batch

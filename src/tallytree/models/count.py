@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks, display
-from ..checks import configurations
 from ..engine.answer import Answer
 from ..engine.count import moments
 from ..errors import StructureError
@@ -284,7 +283,7 @@ class CountModel(Configurations, SecondOrder, Information):
         >>> tt.CountModel([0.0, 0.0], tt.exactly(1)).log_prob([[0, 1], [1, 1]])
         array([-0.69314718,        -inf])
         """
-        states = configurations.states(y, self.n_variables, self.batch_shape)
+        states = checks.states(y, self.n_variables, self.batch_shape)
         # What masks add to all configurations alike is in neither term.
         score = moments.log_weight(self._tree, self._params.unmasked, states, self._edge_weights(states))
         log_norm = np.reshape(self._log_norm, self.batch_shape)
@@ -337,7 +336,7 @@ class CountModel(Configurations, SecondOrder, Information):
         >>> tt.CountModel(np.zeros(3), tt.exactly(1)).condition({0: 0}).marginals
         array([0. , 0.5, 0.5])
         """
-        variables, tables = configurations.evidence(evidence, self.n_variables)
+        variables, tables = checks.evidence(evidence, self.n_variables)
         tree = self._tree.with_singletons(variables)
         return self._extended(tree, tables)
 
@@ -376,14 +375,12 @@ class CountModel(Configurations, SecondOrder, Information):
             if self.n_variables == 0:
                 raise StructureError("`condition_count` needs a group, but the model has no variables.")
             c = checks.integer("count", count, 0, self.n_variables, "the number of variables")
-            return self._extended(
-                self._tree.with_groups([None]), [configurations.one_hot(c, self.n_variables)]
-            )
+            return self._extended(self._tree.with_groups([None]), [checks.one_hot(c, self.n_variables)])
         index = self._whole() if group is None else self._group(group)
         assert index is not None
         n = self._tree.group_size(index)
         c = checks.integer("count", count, 0, n, "the number of variables in the group")
-        return self.replace(tables={index: self._params.tables[index] + configurations.one_hot(c, n)})
+        return self.replace(tables={index: self._params.tables[index] + checks.one_hot(c, n)})
 
     # -- as a Python object ------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from .. import checks, display
 from ..arrays import Float64, Ints, frozen
-from ..checks import configurations
 from ..checks.groups import all_members, group_list
 from ..errors import StructureError
 from ..memo import Caching, cached
@@ -205,7 +204,7 @@ class Forest(Caching, Value):
         given = checks.rectangular("members", members, "a list of variables")
         n = max(self.largest, int(given.max(initial=-1)) if given.dtype.kind in "iu" else -1) + 1
         inside = np.zeros(n, bool)
-        inside[configurations.variables(members, n, "members")] = True
+        inside[checks.variables(members, n, "members")] = True
         return boundary.width(inside, self._pairs)
 
     def fits(self, groups: Any, n_variables: int | None = None) -> bool:
@@ -287,7 +286,7 @@ class Forest(Caching, Value):
         [[0, 1, 2, 3], [1, 2, 3]]
         """
         n = self._size(n_variables)
-        first = np.atleast_1d(configurations.variables(roots, n, "roots")).reshape(-1)
+        first = np.atleast_1d(checks.variables(roots, n, "roots")).reshape(-1)
         return CountTree.from_groups(boundary.descendant_sets(n, self._pairs, first), n)
 
     def _size(self, n_variables: int | None) -> int:

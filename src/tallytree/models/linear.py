@@ -13,12 +13,19 @@ from scipy.special import expit
 
 from .. import checks, display
 from ..arrays import Float64, Ints, Size, States, frozen
-from ..checks import configurations
 from ..checks.sums import check_sizes
 from ..engine.count.moments import softplus_sum, weight_of_logits
-from ..engine.pmf.events import Events, Lattice, best_configurations, decimal, log_outcomes, to_lattice
+from ..engine.pmf.events import (
+    Events,
+    Lattice,
+    Weight,
+    best_configurations,
+    decimal,
+    log_outcomes,
+    to_lattice,
+    weight_of_table,
+)
 from ..engine.pmf.sums import Expectation, draw, expectation, log_table
-from ..engine.pmf.weight import Weight, weight_of_table
 from ..errors import InfeasibleError, ParameterError, warn
 from ..memo import cached
 from .base import ArgumentModel, place_in_batch, rows_of
@@ -511,7 +518,7 @@ class LinearModel(ArgumentModel):
         >>> tt.LinearModel(np.zeros(2), [1.0, 2.0], lambda s: np.where(s >= 2, 0.0, -np.inf), step=1.0).log_prob([0, 1])
         np.float64(-0.6931471805599453)
         """
-        states = configurations.states(y, self.n_variables, self.batch_shape)
+        states = checks.states(y, self.n_variables, self.batch_shape)
         at = states @ self._units - int(self._units[self._units < 0].sum())
         shape = np.broadcast_shapes(states.shape[:-1], self.batch_shape)
         table = np.broadcast_to(self.log_f, (*shape, len(self.values)))

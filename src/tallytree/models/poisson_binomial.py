@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from tallytree import checks
-from tallytree.checks import configurations
 from tallytree.checks.sums import (
     from_probs,
     grid_step,
@@ -26,6 +25,7 @@ from tallytree.checks.sums import (
 from tallytree.engine.pmf.events import (
     Events,
     Lattice,
+    Weight,
     cells_below_and_above,
     log_outcomes,
     multiples,
@@ -36,7 +36,6 @@ from tallytree.engine.pmf.events import (
 )  # fmt: skip
 from tallytree.engine.pmf.log_pmf import MOST, SHORTEST, direct_log_pmf, log_pmf, log_probabilities
 from tallytree.engine.pmf.sums import SumLaw, expectation, log_table
-from tallytree.engine.pmf.weight import Weight
 from tallytree.errors import ParameterError
 from tallytree.memo import cached
 from tallytree.models.conditional_sum import ConditionalPoissonBinomial, event_bounds
@@ -622,7 +621,7 @@ class PoissonBinomial(BoundedRisk):
         return _rebuild(kind, changed, self._weights, self._grid_step, self._method)
 
     def _evidence(self, evidence: Mapping[int, int]) -> tuple[Ints, list[Float64]]:
-        return configurations.evidence(evidence, self.n, self._outcome_values.shape[1])
+        return checks.evidence(evidence, self.n, self._outcome_values.shape[1])
 
     def _log_evidence(self, evidence: Mapping[int, int]) -> Float64:
         """Log-probability of the values of some variables, (B,)."""

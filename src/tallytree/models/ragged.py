@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, display
 from ..arrays import FloatArray, Size, States, frozen
-from ..checks.configurations import states
+from ..checks import states
 from ..errors import InfeasibleError, ParameterError
 from ..memo import cached
 from ..potentials import Potential, as_potential

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..arrays import Float64, FloatArray
-from ..checks import configurations
 from ..errors import ParameterError
 from .binary import BinaryModel
 from .results import ExpectedStatistics
@@ -58,7 +57,7 @@ class SecondOrder(BinaryModel):
         array([[ 0.25, -0.25],
                [-0.25,  0.25]])
         """
-        chosen = configurations.variables(rows, self.n_variables, "rows", ("m",))
+        chosen = checks.variables(rows, self.n_variables, "rows", ("m",))
         found = self._solved.covariance(chosen)
         if rows is None:
             found = 0.5 * (found + np.swapaxes(found, -1, -2))
@@ -103,8 +102,8 @@ class SecondOrder(BinaryModel):
         if i is None:
             found = self._solved.joint(np.arange(self.n_variables))
             return self._vector(0.5 * (found + np.swapaxes(found, -1, -2)))
-        first = configurations.variables(i, self.n_variables, "i")
-        second = configurations.variables(j, self.n_variables, "j")
+        first = checks.variables(i, self.n_variables, "i")
+        second = checks.variables(j, self.n_variables, "j")
         first, second = np.broadcast_arrays(first, second)
         rows, place = np.unique(first, return_inverse=True)
         picked = self._solved.joint(rows)[:, place.reshape(first.shape), second]

@@ -13,8 +13,7 @@ from ..arrays import Float64, Ints
 from ..checks.sums import real_array
 from ..engine.law import LOG_HALF, log_sides
 from ..engine.log_sums import log_sum
-from ..engine.pmf.events import floor_to_grid, rounded_outwards
-from ..engine.pmf.weight import Weight
+from ..engine.pmf.events import Weight, floor_to_grid, rounded_outwards
 from ..errors import ParameterError
 from ..memo import cached
 from .frozen_distribution import FrozenDistribution, LawOf

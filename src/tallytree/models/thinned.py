@@ -20,7 +20,6 @@ from scipy.special import expit, logit
 
 from .. import checks, display
 from ..arrays import Float64, States, frozen
-from ..checks import configurations
 from ..engine.count.moments import weight_of_logits
 from ..engine.log_sums import softplus
 from ..memo import cached
@@ -171,7 +170,7 @@ class ThinnedModel(ArgumentModel):
         >>> tt.ThinnedModel(np.zeros(2), [0.5, 0.5], tt.at_least(1)).log_prob([1, 1]).round(4)
         np.float64(-0.8473)
         """
-        states = configurations.states(y, self.n_variables, self.batch_shape)
+        states = checks.states(y, self.n_variables, self.batch_shape)
         law = np.asarray(
             CountModel(self._with_leak(np.where(states, logit(self.rates), -math.inf))).count_log_probs()
         )

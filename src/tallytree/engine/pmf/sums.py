@@ -35,10 +35,9 @@ from ..ladder import SUMMED, announce
 from ..law import indices_of, log_side
 from ..log_sums import anchor, log_sum
 from ..thresholds import SHORT_PASS
-from .events import Events, tilt_of_rare, tilt_to
+from .events import Events, Weight, mean_under, tilt_of_rare, tilt_to
 from .tree import LOGS, PLAIN, WINDOWS, SumTree
 from .undecided import Undecided, undecided
-from .weight import Weight, mean_under
 
 SHORT = 1024  # cells up to which the exact tree is quick enough for everything
 FEW = 4096  # configurations that are listed one by one

@@ -16,9 +16,8 @@ import numpy as np
 from ...arrays import Float64, Ints
 from ..law import indices_of
 from ..log_sums import anchor, log_sum
-from .events import Events
+from .events import Events, Weight, mean_under
 from .tree import LOGS, SumTree
-from .weight import Weight, mean_under
 
 _CELLS = 1024  # of the core
 _FEW, _OPEN = (
