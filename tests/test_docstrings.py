@@ -196,3 +196,30 @@ def leads_somewhere(start, names):
             return name in getattr(start, "__annotations__", {})  # a field of a result
         start = getattr(start, name)
     return True
+
+
+IMPOSSIBLE = (
+    tallytree.CountModel([0.0, -np.inf], tallytree.exactly(2)),
+    tallytree.ChainModel([[0.0, -np.inf], [0.0, 0.0]], np.zeros((2, 2)), tallytree.exactly(2)),
+    tallytree.LinearModel([0.0, -np.inf], [1.0, 2.0], lambda s: np.where(s >= 3, 0.0, -np.inf), step=1.0),
+    tallytree.ThinnedModel([-np.inf, -np.inf], [0.5, 0.5], tallytree.at_least(1)),
+    tallytree.RaggedBatch([[0.0, -np.inf]], tallytree.exactly(2)),
+    tallytree.ChunkedCountModel(np.array([0.0, -np.inf]), tallytree.exactly(2)),
+)
+
+
+@pytest.mark.parametrize("model", IMPOSSIBLE, ids=lambda model: type(model).__name__)
+def test_answers_of_an_impossible_model_say_that_they_raise(model):
+    raised = 0
+    for name, target, is_property in methods(type(model)):
+        given = inspect.signature(target).parameters.values()
+        if is_property or all(p.default is not p.empty or p.kind is p.VAR_KEYWORD for p in list(given)[1:]):
+            try:
+                answer = getattr(model, name)
+                answer if is_property else answer()
+            except tallytree.InfeasibleError:
+                raised += 1
+                assert "InfeasibleError" in sections(target).get("Raises", ""), name
+            except tallytree.ParameterError:
+                pass  # answers about edges, or of the method without arguments
+    assert raised > 3

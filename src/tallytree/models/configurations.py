@@ -175,6 +175,11 @@ class Configurations(BinaryModel):
         where no possible configuration has ``y_d = v``. The larger of the two is :attr:`max_log_weight` for every d,
         and their difference is what the best configuration loses when y_d is flipped.
 
+        Raises
+        ------
+        InfeasibleError
+            If every configuration has probability zero.
+
         See Also
         --------
         max_count_values, mode
@@ -214,6 +219,8 @@ class Configurations(BinaryModel):
         ------
         ParameterError
             If there is no group of this number.
+        InfeasibleError
+            If every configuration has probability zero.
 
         See Also
         --------

@@ -78,6 +78,8 @@ class Information(BinaryModel):
             If ``other`` is not a CountModel over as many variables.
         StructureError
             If the groups of both models together are not nested or do not fit the edges.
+        InfeasibleError
+            If this model gives probability zero to every configuration.
 
         See Also
         --------

@@ -166,6 +166,11 @@ class RaggedBatch(Value, Sequence[CountModel]):
     def entropy(self) -> NDArray[np.float64]:
         """Entropy of every model in nats, (n_models,).
 
+        Raises
+        ------
+        InfeasibleError
+            If a model gives probability zero to every configuration.
+
         See Also
         --------
         CountModel.entropy
@@ -180,6 +185,11 @@ class RaggedBatch(Value, Sequence[CountModel]):
     @cached
     def error_bound(self) -> NDArray[np.float64]:
         """Certified bound on the absolute error of every posterior log-odds of every model, (n_models,).
+
+        Raises
+        ------
+        InfeasibleError
+            If a model gives probability zero to every configuration.
 
         See Also
         --------
