@@ -401,7 +401,8 @@ def test_decided_variables_leave_the_others_their_digits_and_cost_no_walk(far, s
     rng = np.random.default_rng(6)
     logits = np.array([far, -far, far, -far, -2.0 * far, 0.3, -0.6, 1.0])
     model, other = (tt.CountModel(x, tt.exactly(4)) for x in (logits, logits + step * rng.normal(size=8)))
-    monkeypatch.setattr(divergence, "_by_chain_rule", None)
+    if config.native() is not None:  # array code walks
+        monkeypatch.setattr(divergence, "_by_chain_rule", None)
     with mp.workdps(60):
         assert close(model.entropy, exact_entropy(model))
         assert close_divergence(model.kl_divergence(other), exact_divergence(model, other))

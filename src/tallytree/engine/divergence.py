@@ -30,7 +30,7 @@ from ..arrays import Bools, Float64, Ints
 from ..structure.forest.clusters import Step
 from ..structure.forest.contraction import top_sets
 from ..structure.nested.family import NestedFamily
-from . import thresholds
+from . import native, thresholds
 from .arithmetic import UNIT_ROUNDOFF, Carried, Terms, largest
 from .count import flat
 from .count.infer import pairs_of_counts
@@ -74,7 +74,11 @@ def count_divergence(p: Problem, q: Problem, odds: Float64, other: Float64) -> F
         p, q = _undecided(p, q, odds[rows], other[rows])
     walk = pairs_of_counts(p.tree)
     if len(rows):
-        out[rows], doubt = _by_integral(p, q, walk <= thresholds.SHORT_WALK)
+        doubt = np.full(len(rows), math.inf)
+        if (
+            native.present() or walk > thresholds.SHORT_WALK
+        ):  # products of array code cost as much as a short walk
+            out[rows], doubt = _by_integral(p, q, walk <= thresholds.SHORT_WALK)
         places = np.flatnonzero(doubt > np.maximum(ENOUGH * out[rows], NOTHING))
         if walk > thresholds.SHORT_WALK and walk * len(places) > thresholds.LARGEST_WALK:
             return out
