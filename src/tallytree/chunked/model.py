@@ -90,7 +90,7 @@ class ChunkedCountModel(Caching):
     Cost: one pass over the source, two when the posterior lies far from the prior, and one more for every vector that
     is asked for. Memory: a few chunks per worker, whatever the number of variables.
 
-    Accuracy: that of :class:`~tallytree.CountModel`. The same chunks give the same bits, whoever executes them.
+    Accuracy: that of :class:`~tallytree.CountModel`. The same chunks give the same bits, whichever scheduler runs them.
 
     Examples
     --------

@@ -344,7 +344,7 @@ class CountDensity(ShowsAnswers, DensityMixin, BaseEstimator):  # type: ignore[m
         Parameters
         ----------
         n_samples : int
-            How many.
+            Number of rows to draw.
         rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Source of randomness. Default: the stream that `random_state` started in :meth:`fit` continues, so that
             every call gives other rows.

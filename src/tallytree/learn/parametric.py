@@ -194,7 +194,7 @@ class ParametricPotential:
         Raises
         ------
         ParameterError
-            If the family is a function of one's own, or a number is missing.
+            If the potential is a function of your own, or a number is missing.
 
         See Also
         --------

@@ -75,7 +75,7 @@ class CountFeatures:
     Parameters
     ----------
     tree : CountTree
-        The structure.
+        The groups.
     pairs : (E, 2) array of int, optional
         The pairs of variables that are joined by edges; default none.
 

@@ -395,7 +395,7 @@ class RaggedBatch(Value, Sequence[CountModel]):
 
         Notes
         -----
-        Cost: one batched product per distinct size, two to four inferences. Accuracy: as that of
+        Cost: one batched product per distinct size, two to four inferences. Accuracy: see
         :meth:`CountModel.hessian_vector_product`.
 
         Examples

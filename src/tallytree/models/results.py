@@ -47,7 +47,7 @@ class SparseSamples:
         Returns
         -------
         scipy.sparse.csr_array
-            Of shape (samples of all models, D).
+            Matrix of shape (number of samples of all models, D).
 
         See Also
         --------

@@ -206,7 +206,7 @@ class ThinnedModel(ArgumentModel):
         Parameters
         ----------
         size : int or tuple of ints, optional
-            How many.
+            Number of draws; default one, without an axis for it.
         rng : int, numpy.random.Generator, RandomState, SeedSequence, BitGenerator or None
             Generator or seed.
 

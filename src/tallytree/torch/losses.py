@@ -120,7 +120,7 @@ def proportion_nll(
 def mil_nll(
     logits: Any, bags: Any, labels: Any, *, at_least: int = 1, offsets: bool = False, reduction: str = "mean"
 ) -> Tensor:
-    """Negative log-probability of the labels of bags, where a bag is positive if at least one of its items is.
+    """Negative log-probability of the labels of bags; a bag is positive if enough of its items are, by default one.
 
     Parameters
     ----------
