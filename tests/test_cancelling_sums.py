@@ -166,3 +166,20 @@ def test_log_partition_keeps_its_digits_where_few_configurations_are_possible(dr
         assert abs(model.log_partition - exact) <= model.error_bound
         batch = tt.CountModel(np.stack([x, x[::-1]]), table)
         np.testing.assert_allclose(batch.log_partition, exact, rtol=5e-13, atol=5e-13)
+
+
+@pytest.mark.skipif(config.native() is None, reason="array code certifies less here, and says so")
+def test_shares_of_two_counts_keep_their_digits_where_large_log_odds_cancel():
+    """One of k variables on, or two of k + 1 off: both weigh about the same, after sums of 50 million."""
+    k, rest = 487, 414
+    z = np.random.default_rng(2).normal(size=rest)
+    z -= z.mean() + 5.5 / rest
+    x = np.concatenate([np.full(k, 1e5), z, np.full(k + 1, -1e5)])
+    n = len(x)
+    two_off = math.exp(math.fsum([*x, 1e5])) * math.comb(k + 1, 2)  # in units of one on
+    table = np.full(n + 1, -np.inf)
+    table[[1, n - 2]] = 0.0
+    model = tt.CountModel(x, table)
+    assert 0.1 < two_off / k < 10.0
+    np.testing.assert_allclose(model.posterior_logits[:k], math.log((1 + two_off) / (k - 1)), atol=1e-10)
+    assert 1e-9 < model.error_bound < 1e-7

@@ -262,7 +262,12 @@ def _by_stretches(nu: Float64, table: Float64, cavities: bool) -> Answer | None:
     parts = [part for _, part in stretch_answers(nu, table)]
     if not parts or (cavities and len(parts) < len(flat.stretches(table))):
         return None
-    return flat.joined_stretches(nu, parts) if flat.certain(parts) else None
+    if not flat.certain(parts):
+        return None
+    joined = flat.joined_stretches(nu, parts)
+    # Shares are differences of log Z; short passes without it have less rounding where its size is large.
+    doubtful = joined.bound[0] > TOLERANCE and nu.shape[1] <= thresholds.SHORT_PASS
+    return None if doubtful and len(flat.heaviest(parts)) > 1 else joined
 
 
 def stretch_answers(nu: Float64, table: Float64) -> list[tuple[Float64, Answer]]:
