@@ -145,6 +145,16 @@ def test_a_start_between_gaps_needs_no_integers(columns, monkeypatch):
     assert not any(whole)
 
 
+def test_masks_beside_ordinary_affinities_are_drawn():
+    """The largest float32 stands for certainty: compiled sums of its weight have no place for the others."""
+    theta = np.array([[750.0, 0.0], [float(np.finfo(np.float32).max), 0.0], [750.0, -750.0]])
+    problem = tt.assignment(theta, rows=tt.at_least(1), columns=[tt.at_most(2), tt.at_most(1)])
+    drawn = problem.sample(40, rng=0, chains=40)
+    assert drawn[:, 1, 0].all()
+    assert (drawn.sum(2) >= 1).all()
+    assert (drawn.sum(1) <= [2, 1]).all()
+
+
 def test_narrow_matrices_are_drawn_exactly_and_say_so():
     """Both counts have gaps, so that no chain connects all assignments; draws meet every one of them."""
     problem = tt.assignment(np.zeros((6, 6)), rows=tt.one_of([0, 3]), columns=tt.one_of([0, 3]))

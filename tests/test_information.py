@@ -423,3 +423,12 @@ def test_rows_without_their_decided_variables_are_as_wide_as_the_widest():
     assert np.array_equal(small.nu, [[0.5, 0.1, -np.inf], [0.2, -np.inf, -np.inf], [0.1, 0.2, 0.3]])
     inf = np.inf
     assert np.array_equal(small.tables, [[1.0, 4.0, 9.0, -inf], [4.0, 9.0, -inf, -inf], [0.0, 1.0, 4.0, 9.0]])
+
+
+def test_the_same_single_configuration_is_no_distance():
+    """Sums of 2,000 that cancel left 2e-13 of it."""
+    x, alone = [999.9102622497502, 998.8836911186368, -302.61162284334983], [0.0, -np.inf, -np.inf, -np.inf]
+    p = tt.CountModel(np.full(3, -np.inf))
+    q = tt.CountModel(x, [tt.Group([0, 1], [0.0, -np.inf, 0.0]), tt.Group(None, alone)])
+    assert p.kl_divergence(q) == 0.0
+    assert q.kl_divergence(p) == 0.0

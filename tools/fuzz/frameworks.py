@@ -191,7 +191,7 @@ class TensorCase:
         with report.answer("distribution: entropy"):
             # JAX has no second way where large log-weights cancel
             reach = size_of(truth.logs.values).max(-1) if self.framework == "jax" else 0.0
-            close(home.numpy(d.entropy()), truth.entropy, 1e-10 * (1 + np.abs(truth.entropy)) + 1e-12 * reach)
+            close(home.numpy(d.entropy()), truth.entropy, 1e-10 * (1 + np.abs(truth.entropy)) + 5e-12 * reach)
         with report.answer("distribution: sample"):
             found = home.sample(d, 5, 0)
             assert found.shape == (5, *self.logits.shape), f"samples of shape {found.shape}"

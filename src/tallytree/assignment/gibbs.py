@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
 from ..arrays import Bools, Float64, Ints
-from ..engine import native
+from ..engine import masks, native
 from ..engine.problem import Problem
 from ..engine.sample.sampler import Sampler
 from ..errors import InfeasibleError
@@ -63,10 +63,20 @@ def row_log_odds(grid: Grid, y: Bools, totals: NDArray[np.intp], i: int) -> Floa
 
 def _draw(nu: Float64, log_f: Float64, rng: np.random.Generator) -> Bools:
     """One configuration (B, n) per model with log-odds (B, n) and tables (1 or B, n + 1)."""
+    nu = nu if masks.absent(nu) else _without_masks(nu, log_f)
     if native.present() and nu.shape[1] > 1:  # of one variable there is no tree
         problem = Problem(CountTree.flat(nu.shape[1]), np.ascontiguousarray(nu), log_f, {})
         return np.asarray(Sampler(problem).draw(1, rng)[0], bool)
     return _draw_in_order(nu, log_f, rng)
+
+
+def _without_masks(nu: Float64, log_f: Float64) -> Float64:
+    """Log-odds with infinities for masks, in the rows that stay possible."""
+    certain, _ = masks.resolve_logits(nu)
+    count = np.arange(log_f.shape[1])
+    on, open_ = ((certain > low).sum(1, keepdims=True) for low in (masks.MASK, -math.inf))
+    possible = (log_f > -math.inf) & (count >= on) & (count <= open_)
+    return np.where(possible.any(1, keepdims=True), certain, nu)
 
 
 def _draw_in_order(nu: Float64, log_f: Float64, rng: np.random.Generator) -> Bools:

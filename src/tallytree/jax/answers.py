@@ -245,7 +245,7 @@ def entropy(logits: Any, groups: Any = None, tables: Any = None, *, mask: Any = 
 
     Notes
     -----
-    Accuracy: 1e-10 (1 + H), plus 1e-12 times the largest finite log-weight, which matters for tables with entries such
+    Accuracy: 1e-10 (1 + H), plus 5e-12 times the largest finite log-weight, which matters for tables with entries such
     as 1e5.
 
     Examples

@@ -102,8 +102,13 @@ class Information(BinaryModel):
         if self == other:  # and possible
             return self._result(np.zeros(len(self._solved.sums.log_mean)).reshape(self.batch_shape))
         if self._forest is not None or other._forest is not None:
-            return self._result(_divergence_on_edges(_on_edges(self), _on_edges(other)))
-        return self._result(self._divergence(other))
+            found = _divergence_on_edges(_on_edges(self), _on_edges(other))
+        else:
+            found = self._divergence(other)
+        rounded = (found > 0.0) & (found < divergence.ENOUGH)
+        if rounded.any():  # where the other has a single configuration, this has the same
+            found = np.where(rounded & np.isinf(other.posterior_logits).all(-1), 0.0, found)
+        return self._result(found)
 
     def _divergence(self, other: Any) -> Float64:
         joint, same, mine = self, other, 0

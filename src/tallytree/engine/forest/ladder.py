@@ -179,7 +179,8 @@ def relative_counts(problem: ForestProblem, answer: Answer) -> Float64:
     if (entrywise & (answer.vanished == 0.0)).all():
         return np.asarray(answer.log_beliefs)
     rungs: list[Rung] = [partial(certain, kind) for kind in (Direct, _entrywise())]
-    return np.asarray(climb(rungs, problem).log_beliefs)
+    own = replace(problem, origin=None)  # `answer` has as many rows as there are models
+    return np.asarray(climb(rungs, own).log_beliefs)
 
 
 def _entrywise() -> type[Direct]:
