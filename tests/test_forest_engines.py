@@ -138,3 +138,12 @@ def test_a_failed_pass_is_given_no_bound_and_no_warning():
         assert np.isfinite(ladder._rounded_at(problem, np.ones((2, 1)), found)[0])
     assert bound[0] < ladder.TOLERANCE
     assert bound[1] == np.inf
+
+
+def test_counts_of_some_models_of_a_batch_are_theirs():
+    """Tilts of three models were looked for among those of one."""
+    rng = np.random.default_rng(4)
+    edges = tt.Forest([(i, i + 1) for i in range(7)], coupling=0.4)
+    whole = tt.CountModel(rng.normal(size=(3, 8)), 30.0 * rng.normal(size=(3, 9)), edges=edges)._solver
+    part = type(whole)(whole.problem.take(np.array([2])))
+    np.testing.assert_allclose(part.all_counts(), whole.all_counts()[2:], rtol=1e-12)
