@@ -179,7 +179,9 @@ def _flat_rungs(rows: Rows | Problem, terms: Mixture | None, cavities: bool) -> 
 
 def glimpsed(nu: Float64) -> float:
     """How far three log-odds of the first model are from one another: less than a microsecond tells what is sparse."""
-    few = [nu.item(0, at) for at in (0, nu.shape[1] // 2, -1)] if nu.size else [0.0]
+    if nu.size == 0:
+        return 0.0
+    few = nu.item(0, 0), nu.item(0, nu.shape[1] // 2), nu.item(0, -1)
     return max(few) - min(few)
 
 
