@@ -59,6 +59,13 @@ REASONS: tuple[Reason, ...] = (
         inputs=("convex", "at least 1"),
     ),
     Reason(
+        "an integral of half a dozen products under far log-odds, which plain numbers do not certify: logarithms for "
+        "each, in quadratic time, announced from 3 s on; not mended",
+        kinds=EDGES,
+        verbs=("kl near",),
+        inputs=("sd 1e6", "wide", "cauchy"),
+    ),
+    Reason(
         "the unit is the price of a far divergence, a difference of two inferences; models as near as these take an "
         "integral of half a dozen products or more",
         verbs=("kl near", "kl itself"),
@@ -145,7 +152,7 @@ REASONS: tuple[Reason, ...] = (
         "quadratic time, announced from 3 s on; not mended",
         kinds=EDGES,
         verbs=("kl far",),
-        inputs=FAR,
+        inputs=(*FAR, "convex"),
     ),
     Reason(
         "a table with several likely stretches of counts: a product is a mixture of those with one stretch each, and "
@@ -153,6 +160,13 @@ REASONS: tuple[Reason, ...] = (
         kinds=EDGES,
         verbs=("product", "covariance"),
         inputs=("convex", "spike", "sd 1e4", "1 or n-2"),
+    ),
+    Reason(
+        "far log-odds of which all are on: one configuration, whose weight cancels, and the motion of it is looked for "
+        "in logarithms, in quadratic time, announced from 3 s on; not mended",
+        kinds=EDGES,
+        verbs=("product", "covariance"),
+        inputs=("wide",),
     ),
     Reason(
         "a search for the stretches of a table that one tilt serves, or transforms that cannot certify an answer and "
