@@ -206,6 +206,7 @@ def on_gpu() -> None:
     rows_of_subsets()
     nested()
     adversarial()
+    wide_windows()
     long_models()
 
 
@@ -258,6 +259,23 @@ def nested() -> None:
     line("4096 x (8 x 64) nested: one exact sample per row", lambda: ttt.sample(x, groups), repeats=3)
     line("4096 x (8 x 64) nested: mode", lambda: ttt.CountDistribution(x, groups).mode, repeats=3)
     line("4096 x (8 x 64) nested: entropy", lambda: ttt.CountDistribution(x, groups).entropy(), repeats=3)
+
+
+def wide_windows() -> None:
+    """Tables and intervals with many likely counts, beside exactly n / 10, with backward."""
+    for shape in ((1024, 2048), (512, 4096)):
+        n = shape[-1]
+        x, weights, c = draws(*shape), draws(*shape), torch.arange(n + 1, device="cuda")
+        potentials = {
+            "exactly n/10": tt.exactly(n // 10),
+            "random table": draws(n + 1),
+            "parity": torch.where(c % 2 == 0, 0.0, -math.inf).double(),
+            "between n/4 and 3n/4": tt.between(n // 4, 3 * n // 4),
+            "spike at n - 3": torch.where(c == n - 3, 0.5 * n, 0.0).double(),
+        }
+        for name, p in potentials.items():
+            call = pulled(lambda v, p=p: ttt.marginals(v, p), x, weights)
+            line(f"{shape[0]} x {n}, {name}: forward + backward", call, repeats=3)
 
 
 def adversarial() -> None:

@@ -96,10 +96,12 @@ def _reach(p: Problem, q: Problem) -> Float64:
     """Nats (B,) by which the log-weights of two configurations may move apart from p to q."""
     v, h = (np.nan_to_num(_step(*pair), posinf=0.0, neginf=0.0) for pair in _parameters(p, q))
     starts = p.tree.family.set_offset[:-1]
-    ends = (
-        [np.zeros(len(v))] * 2 if not len(starts) else [f.reduceat(h, starts, axis=1).sum(1) for f in _ENDS]
-    )
-    return np.asarray(np.abs(v).sum(1) + ends[0] - ends[1])
+    reach = np.abs(v).sum(1)
+    if len(starts):
+        reach = reach + (np.maximum.reduceat(h, starts, axis=1) - np.minimum.reduceat(h, starts, axis=1)).sum(
+            1
+        )
+    return np.asarray(reach)
 
 
 def _undecided(p: Problem, q: Problem, odds: Float64, other: Float64) -> tuple[Problem, Problem]:
@@ -113,7 +115,6 @@ def _undecided(p: Problem, q: Problem, odds: Float64, other: Float64) -> tuple[P
     return flat.without(p, off, on), flat.without(q, off, on)
 
 
-_ENDS = np.maximum, np.minimum
 # Reaches R for which 1, 2, ... nodes will do: the integrand is analytic to a distance of pi / R, and Gauss and Legendre
 # with n nodes are right to some 30 (R / 4)^(2 n), a share of 1e-10
 _REACHES = 7e-6, 5e-3, 0.048, 0.145, 0.28

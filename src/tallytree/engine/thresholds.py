@@ -30,9 +30,8 @@ TILT_LEAST = 0.5  # standard deviations by which a tilt has to move a mean to be
 FFT_ROUGHNESS = 5.0  # an FFT pass fails for noise in the tables of standard deviation 3 and more
 WILD = 300.0  # compiled: noise of standard deviation 150 and more leaves few tiles of counts to plain numbers
 EXTREME = 300.0  # log-odds beyond this leave plain numbers little room: e^300 is half of their range
-SPARSE = (
-    16.0  # nats per variable between the log-odds: then the undecided ones, within 128 nats, are some eight
-)
+# Nats per variable between the log-odds: then the undecided ones, within 128 nats, are some eight
+SPARSE = 16.0
 SHORT_PASS = 4096  # up to here no pass over all pairs of counts takes long
 SERIES_LIMIT = 160  # array code: above this many variables a characteristic function beats a tree
 DIRECT_LIMIT = 256  # array code: up to this many variables a direct tree beats everything

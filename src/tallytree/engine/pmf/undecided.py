@@ -20,10 +20,8 @@ from .events import Events, Weight, mean_under
 from .tree import LOGS, SumTree
 
 _CELLS = 1024  # of the core
-_FEW, _OPEN = (
-    256,
-    -40.0,
-)  # cells of the events that leave with more than exp(_OPEN), for a core to be worth trying
+_FEW = 256  # cells of the events that leave with more than exp(_OPEN), for a core to be worth trying
+_OPEN = -40.0
 _NEAR = 32  # cells from the smallest or the largest sum, up to which larger ones need not be counted
 _SHIFTS = 64  # by how many values the others leave, at most
 _SHARE = math.log(1e-12)
